@@ -1,0 +1,25 @@
+"""Exceptions a user can see. Each docstring shows an example and the cure."""
+
+from __future__ import annotations
+
+
+class StatefulError(Exception):
+    """Base class of everything this distribution raises on purpose.
+
+    Catch it to tell a refused input from a defect of the library.
+    """
+
+
+class InvalidArgumentError(StatefulError, ValueError):
+    """An argument has a value the function cannot take.
+
+    Example: ``asyncops.check(fn, calls=0)``. The message names the argument and the values that are allowed.
+    """
+
+
+class UnmodelledError(StatefulError, NotImplementedError):
+    """A primitive or parameter has no model here.
+
+    Example: discharging a kernel that calls a primitive of your own. The cure is
+    ``stateful.register_effects(primitive, rule)``; the message names the primitive and the line.
+    """
