@@ -1,0 +1,1 @@
+"""The linter around the checker: discovery, configuration, output."""

@@ -1,0 +1,1 @@
+"""Output formats, one a file. Each has ``render(result, page) -> str``; ``registry.py`` lists them."""
