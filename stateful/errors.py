@@ -23,3 +23,19 @@ class UnmodelledError(StatefulError, NotImplementedError):
     Example: discharging a kernel that calls a primitive of your own. The cure is
     ``stateful.register_effects(primitive, rule)``; the message names the primitive and the line.
     """
+
+
+class LintUsageError(StatefulError):
+    """The linter was asked for something it cannot do; nothing was checked.
+
+    Example: ``asyncops lint no_such_file.py``, or an unknown key under ``[tool.asyncops]``. The message names the
+    argument or the key, and what is allowed there.
+    """
+
+
+class FindingsError(StatefulError):
+    """Kernels that were checked on the way have findings.
+
+    Raised at the end of ``with asyncops.checking():``; the message is the report. Mend the kernels, or collect the
+    findings instead: ``asyncops.checking(on_finding="collect")``.
+    """
