@@ -1,4 +1,4 @@
-"""Checked asynchronous copies for JAX: decomposed copies and collectives, the checker, and the linter around it.
+"""Checked asynchronous copies for JAX: decomposed copies and collectives, the checker and its linter.
 
 A name is imported on first use, so that ``asyncops --help`` and a pytest plugin that is off do not start JAX.
 """

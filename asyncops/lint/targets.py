@@ -84,7 +84,7 @@ def forget_targets(file: str) -> None:
 
 
 def _registering_module(caller: FrameType) -> tuple[str, int]:
-    """File and line of the innermost module body on the stack: a helper registers for the module that calls it."""
+    """File and line of the innermost module body on the stack: helpers register for their callers."""
     frame: FrameType | None = caller
     while frame is not None:
         if frame.f_code.co_name == "<module>":

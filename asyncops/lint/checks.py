@@ -1,0 +1,94 @@
+"""Checks the targets of files, in this process or in several, and reports each as an outcome."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from types import TracebackType
+
+import asyncops
+from asyncops.checker.events import Location
+from asyncops.checker.report import Report
+from asyncops.lint.discovery import Source, load_targets
+from asyncops.lint.results import Failure, Outcome
+from asyncops.lint.targets import LintTarget
+from stateful.errors import LintUsageError, StatefulError
+
+
+def check_sources(sources: Sequence[Source], jobs: int = 1) -> Iterator[tuple[Source, tuple[Outcome, ...]]]:
+    """Each source with its outcomes, in order, as they become ready.
+
+    With ``jobs`` above 1 each file is loaded and checked in one of as many processes; each pays JAX's start.
+    """
+    if jobs <= 1 or len(sources) <= 1:
+        for source in sources:
+            yield source, check_source(source)
+        return
+    # Forking a process in which JAX runs threads can deadlock.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(sources)), mp_context=context) as pool:
+        yield from zip(sources, pool.map(check_source, sources), strict=True)
+
+
+def check_source(source: Source) -> tuple[Outcome, ...]:
+    """Loads one file and checks its targets. What user code prints goes to stderr: stdout is the report's."""
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            targets = load_targets(source)
+        except LintUsageError:
+            raise
+        except (Exception, SystemExit) as error:
+            place = Location(source.file, 1)
+            failure = _failure(error, "could not be loaded", place)
+            return (Outcome(os.path.basename(source.file), place, failure=failure),)
+        return tuple(map(check_target, targets))
+
+
+def check_target(target: LintTarget) -> Outcome:
+    """Checks one target; whatever it raises becomes the outcome's failure."""
+    place = Location(target.file, target.line)
+    return outcome_of(target.name, place, lambda: asyncops.check(target.fn, *target.args, **target.options))
+
+
+def outcome_of(name: str, place: Location | None, check: Callable[[], Report]) -> Outcome:
+    """Runs a check and keeps what comes of it, a report or the reason why there is none."""
+    start = time.perf_counter()
+    try:
+        report = check()
+    except Exception as error:
+        return Outcome(name, place, failure=_failure(error, "could not be checked", place))
+    return Outcome.of_report(name, place, report, time.perf_counter() - start)
+
+
+def _failure(error: BaseException, what: str, fallback: Location | None) -> Failure:
+    # A StatefulError says by itself what is wrong; any other type is part of the message.
+    text = str(error).strip() or "no message"
+    reason = text if isinstance(error, StatefulError) else f"{type(error).__name__}: {text}"
+    full = "".join(traceback.format_exception(error))
+    return Failure(f"{what}: {reason}", _user_place(error.__traceback__) or fallback, full)
+
+
+def _user_place(trace: TracebackType | None) -> Location | None:
+    """The innermost frame that is neither ours nor an installed package's."""
+    place = None
+    for frame in traceback.extract_tb(trace):
+        if not _is_library(frame.filename):
+            place = Location(frame.filename, frame.lineno or 1, frame.name)
+    return place
+
+
+def _is_library(file: str) -> bool:
+    own = os.path.dirname(os.path.abspath(asyncops.__file__))
+    parts = os.path.abspath(file).split(os.sep)
+    return (
+        file.startswith("<")
+        or "site-packages" in parts
+        or os.path.abspath(file).startswith((own + os.sep, os.path.dirname(os.__file__) + os.sep))
+        or "stateful" in parts[-3:-1]
+    )

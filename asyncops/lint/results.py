@@ -1,0 +1,169 @@
+"""What a lint run found, as plain data: it crosses processes, is cached, and every format is made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from asyncops.checker.events import Location
+from asyncops.checker.report import SEVERITIES, Diagnostic, KernelSummary, Report
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a witness: what happens, and the line of it where there is one."""
+
+    text: str
+    location: Location | None = None
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.location})" if self.location else self.text
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A diagnostic with the targets that show it. Its ``witness`` is a tuple of :class:`Step`.
+
+    Attributes:
+      fingerprint: stays the same when lines are inserted elsewhere in the file.
+      suppression: "" for a live finding, else why it does not count: "comment" or "baseline".
+    """
+
+    diagnostic: Diagnostic
+    targets: tuple[str, ...] = ()
+    fingerprint: str = ""
+    suppression: str = ""
+
+    @property
+    def code(self) -> str:
+        return self.diagnostic.code
+
+    @property
+    def location(self) -> Location | None:
+        return self.diagnostic.location
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The witness as steps; empty without one."""
+        return self.diagnostic.witness or ()
+
+    @property
+    def counts(self) -> bool:
+        """True when it makes the run fail."""
+        return not self.suppression and self.diagnostic.severity != "info"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A target that could not be checked: the user's code raised, or the checker did."""
+
+    message: str
+    location: Location | None = None
+    traceback: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One target after its check. Exactly one of ``verdict`` and ``failure`` is set."""
+
+    target: str
+    location: Location | None
+    verdict: str = ""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    unknowns: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    kernels: tuple[KernelSummary, ...] = ()
+    failure: Failure | None = None
+    seconds: float = 0.0
+
+    @staticmethod
+    def of_report(target: str, location: Location | None, report: Report, seconds: float) -> Outcome:
+        """The outcome of a check that came to an end."""
+        return Outcome(
+            target,
+            location,
+            report.verdict,
+            tuple(map(portable, report.diagnostics)),
+            tuple(map(str, report.unknowns)),
+            tuple(map(str, report.assumptions)),
+            report.kernels,
+            seconds=seconds,
+        )
+
+
+@dataclass(frozen=True)
+class LintResult:
+    """All outcomes of a run, and the findings merged over them in the order of :func:`in_order`."""
+
+    outcomes: tuple[Outcome, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def live(self) -> tuple[Finding, ...]:
+        """The findings that are not suppressed."""
+        return tuple(f for f in self.findings if not f.suppression)
+
+    @property
+    def failures(self) -> tuple[Outcome, ...]:
+        """The targets that could not be checked."""
+        return tuple(o for o in self.outcomes if o.failure)
+
+    @property
+    def unknowns(self) -> tuple[tuple[str, str], ...]:
+        """(target, what was not modelled), in order."""
+        return tuple((o.target, text) for o in self.outcomes for text in o.unknowns)
+
+    @property
+    def verdict(self) -> str:
+        """ "failed" if a target could not be checked, else as in ``Report.verdict``."""
+        if self.failures:
+            return "failed"
+        if any(f.counts for f in self.findings):
+            return "findings"
+        return "unknown" if self.unknowns else "clean"
+
+
+def portable(diagnostic: Diagnostic) -> Diagnostic:
+    """The diagnostic with its witness as steps, so that it can be pickled and printed without the checker."""
+    steps = tuple(_steps_of(diagnostic.witness))
+    return replace(diagnostic, witness=steps, secondary=tuple(map(portable, diagnostic.secondary)))
+
+
+def _steps_of(witness: object) -> Iterator[Step]:
+    if witness is None:
+        return
+    for line in str(witness).splitlines():
+        if line.strip():
+            yield Step(line.strip())
+
+
+def merged(outcomes: Iterable[Outcome]) -> tuple[Finding, ...]:
+    """One finding per defect: the same code on the same line, seen through several targets, is one."""
+    by_defect: dict[object, Finding] = {}
+    for outcome in outcomes:
+        for diagnostic in outcome.diagnostics:
+            place = diagnostic.location
+            key = (diagnostic.code, (place.file, place.line) if place else diagnostic.message)
+            by_defect[key] = _joined(by_defect.get(key), diagnostic, outcome.target)
+    return in_order(by_defect.values())
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """By file and line; on one line errors first."""
+    return tuple(sorted(findings, key=_position))
+
+
+def _joined(earlier: Finding | None, diagnostic: Diagnostic, target: str) -> Finding:
+    if earlier is None:
+        return Finding(diagnostic, (target,))
+    best = diagnostic if diagnostic.confirmed and not earlier.diagnostic.confirmed else earlier.diagnostic
+    targets = earlier.targets if target in earlier.targets else (*earlier.targets, target)
+    return replace(earlier, diagnostic=best, targets=targets)
+
+
+def _position(finding: Finding) -> tuple[str, int, int, str]:
+    place = finding.location
+    rank = SEVERITIES.index(finding.diagnostic.severity)
+    return (place.file if place else "", place.line if place else 0, rank, finding.code)

@@ -1,0 +1,106 @@
+"""The pages of the rules, read from the rules' own files without importing them.
+
+A rule is one module with the constants CODE, NAME and SEVERITY and a docstring: a sentence, then the sections
+of :data:`HEADINGS`, each heading on a line of its own, underlined.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncops
+from stateful.errors import LintUsageError
+
+HEADINGS = ("What it does", "Why it is bad", "Example", "Cure", "Known limits")
+_PACKAGE = Path(asyncops.__file__).parent
+# The checker's rules, and those about the linter's own comments.
+FOLDERS = (_PACKAGE / "checker" / "rules", _PACKAGE / "lint" / "rules")
+
+
+@dataclass(frozen=True)
+class RulePage:
+    """One rule's documentation: ``sections`` maps each heading to its text."""
+
+    code: str
+    name: str
+    severity: str
+    summary: str
+    sections: dict[str, str]
+    file: Path
+
+
+@functools.cache
+def rule_pages() -> dict[str, RulePage]:
+    """Code to page, in the order of the codes."""
+    files = sorted(f for folder in FOLDERS for f in folder.glob("[!_]*.py"))
+    pages = [page for page in map(read_page, files) if page]
+    return {page.code: page for page in sorted(pages, key=lambda p: p.code)}
+
+
+def read_page(file: Path) -> RulePage | None:
+    """The page in ``file``; None if it holds no rule (no CODE)."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    constants = dict(_string_constants(tree))
+    if "CODE" not in constants:
+        return None
+    summary, sections = split_sections(ast.get_docstring(tree) or "")
+    return RulePage(
+        constants["CODE"], constants.get("NAME", ""), constants.get("SEVERITY", ""), summary, sections, file
+    )
+
+
+def split_sections(docstring: str) -> tuple[str, dict[str, str]]:
+    """The text before the first heading, and heading to text."""
+    titles = "|".join(map(re.escape, HEADINGS))
+    heading = re.compile(rf"^(?:#+ *)?({titles}):?[ ]*$(?:\n[-=~]+[ ]*$)?", re.MULTILINE)
+    parts = heading.split(docstring)
+    return parts[0].strip(), {
+        t: body.strip("\n").rstrip() for t, body in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+def find_page(name: str) -> RulePage:
+    """The page of a rule's code or name, in any case."""
+    pages = rule_pages()
+    for page in pages.values():
+        if name.lower() in (page.code.lower(), page.name.lower()):
+            return page
+    raise LintUsageError(f"no rule {name!r}{_did_you_mean(name, pages.values())}; known: {', '.join(pages)}")
+
+
+def matching_codes(selector: str) -> frozenset[str]:
+    """The codes that ``selector`` names: a code, a prefix such as "AO2", a rule's name, or "ALL"."""
+    pages = rule_pages()
+    wanted = selector.strip()
+    if wanted.upper() == "ALL":
+        return frozenset(pages)
+    codes = {c for c, p in pages.items() if c.startswith(wanted.upper()) or p.name == wanted.lower()}
+    if not wanted or not codes:
+        hint = _did_you_mean(wanted, pages.values())
+        raise LintUsageError(
+            f'no rule matches {selector!r}{hint}; say a code, a prefix such as "AO2", a name, or ALL'
+        )
+    return frozenset(codes)
+
+
+def _did_you_mean(name: str, pages: Iterable[RulePage]) -> str:
+    names = [n for page in pages for n in (page.code, page.name)]
+    close = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(name.upper(), names, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _string_constants(tree: ast.Module) -> Iterable[tuple[str, str]]:
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))):
+                yield name, text
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=str(text))):
+                yield name, text
+            case _:
+                pass

@@ -1,0 +1,103 @@
+"""The user's source text: lines, the part of a line worth underlining, and the lines of one statement."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import tokenize
+from dataclasses import dataclass
+
+from asyncops.checker.events import Location
+
+# Tokens that no caret should stand under.
+_BLANK = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+    tokenize.ENCODING,
+}
+
+
+@dataclass(frozen=True)
+class Comment:
+    """A comment with its line and the column of its ``#``."""
+
+    line: int
+    column: int
+    text: str
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """One file. All line numbers count from 1, columns from 0; an unreadable file has no lines."""
+
+    lines: tuple[str, ...]
+    spans: dict[int, tuple[int, int]]
+    statements: dict[int, tuple[int, int]]
+    comments: tuple[Comment, ...]
+
+    def line(self, number: int) -> str | None:
+        """The text of a line without its end, or None where the file has no such line."""
+        return self.lines[number - 1] if 1 <= number <= len(self.lines) else None
+
+    def span(self, place: Location) -> tuple[int, int] | None:
+        """Columns (start, end) to underline: those of ``place``, else the code of its line."""
+        text = self.line(place.line)
+        if text is None or not text.strip():
+            return None
+        if place.column is not None:
+            end = place.end_column if place.end_column is not None else len(text.rstrip())
+            if place.column < end <= len(text):
+                return place.column, end
+        return self.spans.get(place.line, (len(text) - len(text.lstrip()), len(text.rstrip())))
+
+    def statement(self, number: int) -> tuple[int, int]:
+        """First and last line of the statement (the logical line) that line ``number`` belongs to."""
+        return self.statements.get(number, (number, number))
+
+
+def read_source(file: str) -> SourceText:
+    """The file's text, read once for each version of it; empty if it cannot be read."""
+    try:
+        stamp = os.stat(file).st_mtime_ns
+    except (OSError, ValueError):
+        return SourceText((), {}, {}, ())
+    return _read(file, stamp)
+
+
+@functools.lru_cache(maxsize=256)
+def _read(file: str, stamp: int) -> SourceText:
+    try:
+        with tokenize.open(file) as stream:
+            text = stream.read()
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return SourceText((), {}, {}, ())
+    return parse_source(text)
+
+
+def parse_source(text: str) -> SourceText:
+    """Spans, statements and comments of ``text``; what comes after a syntax error has none."""
+    spans: dict[int, tuple[int, int]] = {}
+    statements: dict[int, tuple[int, int]] = {}
+    comments: list[Comment] = []
+    first = last = 0
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            (row, column), (end_row, end_column) = token.start, token.end
+            if token.type == tokenize.COMMENT:
+                comments.append(Comment(row, column, token.string))
+            if token.type == tokenize.NEWLINE:
+                statements.update((n, (first, last)) for n in range(first, last + 1))
+                first = 0
+            if token.type in _BLANK:
+                continue
+            first, last = first or row, end_row
+            start, _ = spans.get(row, (column, 0))
+            spans[row] = (start, end_column if row == end_row else column + 1)
+    except (tokenize.TokenError, IndentationError, SyntaxError):
+        pass
+    return SourceText(tuple(text.splitlines()), spans, statements, tuple(comments))
