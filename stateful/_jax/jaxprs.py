@@ -1,0 +1,143 @@
+"""Jaxprs of every supported JAX version in one shape, and the user's source line behind an equation.
+
+JAX 0.12 merged ``ClosedJaxpr`` into ``Jaxpr``; source frames are private API in every version.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from jax._src import core as _core
+from jax._src import effects as _effects
+from jax._src import source_info_util as _source_info
+from jax._src.state import types as _state_types
+
+# Public ``jax.extend.core`` has the classes, but not under one name for closed jaxprs in 0.12.
+Jaxpr = _core.Jaxpr
+ClosedJaxpr = getattr(_core, "ClosedJaxpr", _core.Jaxpr)
+JaxprEqn = _core.JaxprEqn
+Var = _core.Var
+Literal = _core.Literal
+DropVar = _core.DropVar
+Primitive = _core.Primitive
+Atom = Var | Literal
+
+# Equations that say which of their inputs they read or write carry this effect; there is no public name.
+JaxprInputEffect = _effects.JaxprInputEffect
+
+
+class Body(NamedTuple):
+    """A sub-jaxpr opened: the jaxpr, and the constants that its ``constvars`` are bound to.
+
+    ``consts`` is empty where the equation's own operands bind the ``constvars``; ``inputs`` are the variables that the
+    operands bind, in operand order, in both cases.
+    """
+
+    jaxpr: Any
+    consts: tuple[Any, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """The variables that positional operands bind."""
+        j = self.jaxpr
+        return tuple(j.invars) if self.consts else (*j.constvars, *j.invars)
+
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        """The result atoms."""
+        return tuple(self.jaxpr.outvars)
+
+
+def open_jaxpr(jaxpr: Any) -> Body:
+    """The jaxpr and its constants, from any of JAX's jaxpr classes."""
+    inner = getattr(jaxpr, "jaxpr", jaxpr)
+    return Body(inner, tuple(getattr(jaxpr, "consts", ())))
+
+
+def open_called_jaxpr(jaxpr: Any, operands: int) -> Body:
+    """A jaxpr that an equation calls with so many operands, whichever of the two ways its constants are bound."""
+    body = open_jaxpr(jaxpr)
+    return body if len(body.inputs) == operands else open_operand_jaxpr(jaxpr)
+
+
+def open_operand_jaxpr(jaxpr: Any) -> Body:
+    """A jaxpr whose ``constvars`` are bound by the operands of the equation that holds it.
+
+    JAX 0.12 leaves the tracers of the enclosing trace attached to such a jaxpr; they mean nothing afterwards.
+    """
+    return Body(getattr(jaxpr, "jaxpr", jaxpr), ())
+
+
+def is_jaxpr(x: Any) -> bool:
+    """True for every class of jaxpr."""
+    return isinstance(x, (Jaxpr, ClosedJaxpr))
+
+
+def parameter_jaxprs(eqn: Any) -> Iterator[Body]:
+    """The jaxprs among the parameters of an equation, in whatever role: for primitives without a normal form."""
+    for value in eqn.params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if is_jaxpr(item):
+                yield open_jaxpr(item)
+
+
+def is_ref(atom: Any) -> bool:
+    """True when the variable holds a Ref."""
+    return isinstance(atom.aval, _state_types.AbstractRef)
+
+
+def is_dropped(var: Any) -> bool:
+    """True for the result of an equation that nothing uses and the jaxpr has no name for."""
+    return isinstance(var, DropVar)
+
+
+# -- source lines -----------------------------------------------------------------------------------------------------
+
+Frame = tuple[str, int, str]
+
+_JAX = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
+# The kernels that ship in the wheel are kernels like any user's, not JAX's machinery.
+_JAX_KERNELS = os.path.join(_JAX, "experimental", "pallas", "ops") + os.sep
+_HERE = str(Path(__file__).resolve().parents[1])
+_OWN = (_HERE + os.sep, os.path.join(os.path.dirname(_HERE), "asyncops") + os.sep)
+_STDLIB = tuple({sysconfig.get_path(k) + os.sep for k in ("stdlib", "platstdlib")})
+_SITE = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_user_file(name: str) -> bool:
+    if name.startswith(_JAX):
+        return name.startswith(_JAX_KERNELS)
+    if name.startswith(_OWN) or name.startswith("<frozen "):
+        return False
+    # A package beside the standard library (no virtual environment) is user code; functools and contextlib are not.
+    return not name.startswith(_STDLIB) or any(part in name for part in _SITE)
+
+
+@functools.lru_cache(maxsize=16384)
+def _frames(traceback: Any) -> tuple[Frame, ...]:
+    codes, instructions = traceback.raw_frames()
+    found = []
+    for code, instruction in zip(codes, instructions):
+        if _is_user_file(code.co_filename):
+            frame = _source_info.raw_frame_to_frame(code, instruction)
+            found.append((frame.file_name, frame.start_line, frame.function_name))
+    return tuple(found)
+
+
+def user_locations(eqn: Any) -> tuple[Frame, ...]:
+    """All frames of the user's code behind the equation, innermost first, as (file, line, function)."""
+    traceback = eqn.source_info.traceback
+    return _frames(traceback) if traceback is not None else ()
+
+
+def user_location(eqn: Any) -> Frame | None:
+    """The innermost frame of the user's code; frames of JAX, of this package and of the standard library are skipped."""
+    frames = user_locations(eqn)
+    return frames[0] if frames else None
