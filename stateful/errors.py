@@ -39,3 +39,19 @@ class FindingsError(StatefulError):
     Raised at the end of ``with asyncops.checking():``; the message is the report. Mend the kernels, or collect the
     findings instead: ``asyncops.checking(on_finding="collect")``.
     """
+
+
+class CompilerError(StatefulError):
+    """A program does not compile ahead of time, or the compiler is not there.
+
+    Example: ``asyncops.compile_for("v5e:2x2", fn, x)`` without ``libtpu``; the message names the cure
+    (``pip install libtpu``), or what the kernel compiler refuses and on which line.
+    """
+
+
+class HloError(StatefulError, ValueError):
+    """A text is no HLO module that can be followed.
+
+    Example: ``asyncops.check_compiled("")``. Give ``compiled.as_text()``, or a file that ``--xla_dump_to`` wrote
+    after optimization; the message tells what is missing or which limit was exceeded.
+    """
