@@ -55,3 +55,50 @@ class HloError(StatefulError, ValueError):
     Example: ``asyncops.check_compiled("")``. Give ``compiled.as_text()``, or a file that ``--xla_dump_to`` wrote
     after optimization; the message tells what is missing or which limit was exceeded.
     """
+
+
+class FutureError(StatefulError):
+    """A future was not used exactly once, in the way its operation asks for. See the subclasses."""
+
+
+class FutureReusedError(FutureError):
+    """A future was consumed twice, or once in a loop body that runs more than once.
+
+    Example: ``y = ppermute_done(fut); z = ppermute_done(fut)``. The message names the start and both dones. Use ``y``
+    twice, or start the operation twice.
+    """
+
+
+class FutureDroppedError(FutureError):
+    """On some path a future reaches no done: its buffers would be freed while the copy runs.
+
+    Example: ``cond(p, lambda f: ppermute_done(f), lambda f: x, fut)``. The message names the start and the path. Call
+    the done on every path, or start the operation only where it is finished.
+    """
+
+
+class FutureMismatchError(FutureError, TypeError):
+    """A future was given to the done of another operation, or its parts were mixed with those of another future.
+
+    Example: ``all_gather_done(ppermute_start(x, "x", perm))``. The message names the start and the done that fits.
+    """
+
+
+class InFlightAccessError(FutureError):
+    """A Ref was written, or a destination read, while an operation started on it may still use it.
+
+    Example: ``fut = ppermute_start_ref(x, y, ...); x[...] += 1; ppermute_done_ref(fut)`` changes what is being sent.
+    Move the access behind the done, or work on another Ref.
+    """
+
+
+class InFlightMovedError(FutureError):
+    """A buffer in flight would have to be copied or moved to compile this program.
+
+    Example: ``jnp.stack`` or an ordinary ``jax.lax.scan`` over a stack of futures, on a TPU. The message names the
+    start and what moves it. Use ``asyncops.scan``, or the Ref form with slots.
+    """
+
+
+class UnfinishedFutureWarning(RuntimeWarning):
+    """A future went out of scope and no done was called on it, as with a coroutine that was never awaited."""
