@@ -16,6 +16,7 @@ import asyncops
 from asyncops.checker.events import Location
 from asyncops.checker.report import Report
 from asyncops.lint.discovery import Source, load_targets
+from asyncops.lint.paths import shown
 from asyncops.lint.results import Failure, Outcome
 from asyncops.lint.targets import LintTarget
 from stateful.errors import LintUsageError, StatefulError
@@ -46,14 +47,15 @@ def check_source(source: Source) -> tuple[Outcome, ...]:
         except (Exception, SystemExit) as error:
             place = Location(source.file, 1)
             failure = _failure(error, "could not be loaded", place)
-            return (Outcome(os.path.basename(source.file), place, failure=failure),)
+            return (Outcome(shown(source.file), place, failure=failure),)
         return tuple(map(check_target, targets))
 
 
 def check_target(target: LintTarget) -> Outcome:
     """Checks one target; whatever it raises becomes the outcome's failure."""
     place = Location(target.file, target.line)
-    return outcome_of(target.name, place, lambda: asyncops.check(target.fn, *target.args, **target.options))
+    name = f"{shown(target.file)}:{target.name}"
+    return outcome_of(name, place, lambda: asyncops.check(target.fn, *target.args, **target.options))
 
 
 def outcome_of(name: str, place: Location | None, check: Callable[[], Report]) -> Outcome:

@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,11 +17,6 @@ from asyncops.lint.environment import DEVICE_COUNT, prepare_environment
 from asyncops.lint.formats.registry import FORMATS, Page, render
 from asyncops.version import __version__
 from stateful.errors import LintUsageError
-
-if TYPE_CHECKING:
-    from asyncops.lint.results import LintResult
-
-CLEAN, FINDINGS, FAILED, UNKNOWN = 0, 1, 2, 3
 
 _EXIT_CODES = """\b
 Exit status:
@@ -45,7 +40,7 @@ def _explain(context: click.Context, _: click.Parameter, name: str | None) -> No
 
     with _clear_errors():
         click.echo(index() if name.lower() == "all" else explanation(find_page(name)), nl=False)
-    context.exit(CLEAN)
+    context.exit()
 
 
 explain_option = click.option(
@@ -66,23 +61,12 @@ def cli() -> None:
 
 
 @cli.command(epilog=f"{_EXIT_CODES}\n{_ENVIRONMENT}")
-@click.argument("targets", nargs=-1, metavar="TARGET...")
+@click.argument("targets", nargs=-1, metavar="[TARGET...]")
+@click.option("--format", "format_", type=click.Choice(FORMATS), default="text", help="Default: text.")
+@click.option("--output-file", "-o", type=_FILE, help="Write there, not to stdout.")
+@click.option("--select", metavar="RULES", multiple=True, help='Rules to show: codes, "AO2", names, ALL.')
 @click.option(
-    "--format",
-    "format_",
-    type=click.Choice(FORMATS),
-    default="text",
-    show_default=True,
-    help="Output format.",
-)
-@click.option(
-    "--output-file", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write there, not to stdout."
-)
-@click.option(
-    "--select", metavar="RULES", multiple=True, help='Rules to show: codes, prefixes ("AO2"), names, ALL.'
-)
-@click.option(
-    "--ignore", metavar="RULES", multiple=True, help="Rules not to show; comma-separated or repeated."
+    "--ignore", metavar="RULES", multiple=True, help="Rules to leave out; comma-separated or repeated."
 )
 @click.option("--strict", is_flag=True, help="Exit with 3 when something is not modelled.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 though there are findings.")
@@ -91,8 +75,20 @@ def cli() -> None:
     "--jobs", "-j", type=click.IntRange(0), default=1, help="Processes, 0: one per core; default: 1."
 )
 @click.option("--pass-with-no-targets", is_flag=True, help="Exit with 0 though no target was found.")
+@click.option("--config", type=_FILE, help="Read [tool.asyncops] there; default: the nearest pyproject.toml.")
+@click.option("--isolated", is_flag=True, help="Read no configuration file.")
+@click.option("--baseline", type=_FILE, help="Findings listed there do not count.")
+@click.option("--write-baseline", is_flag=True, help="List all findings there; exit with 0.")
+@click.option("--prune-baseline", is_flag=True, help="Drop the entries that match nothing any more.")
 @explain_option
-def lint(targets: tuple[str, ...], format_: str, output_file: Path | None, **flags: Any) -> None:
+def lint(
+    targets: tuple[str, ...],
+    format_: str,
+    output_file: Path | None,
+    statistics: bool,
+    pass_with_no_targets: bool,
+    **flags: Any,
+) -> None:
     """Check the registered kernels of each TARGET: a file, a folder, a module, or module:function.
 
     A function is registered with its example arguments, of which only the shapes count:
@@ -100,26 +96,23 @@ def lint(targets: tuple[str, ...], format_: str, output_file: Path | None, **fla
     \b
       @asyncops.lint_target(jax.ShapeDtypeStruct((1024, 128), jnp.float32))
       def scale(x): ...
+
+    Without a TARGET those of the configuration file are checked.
     """
-    if not targets:
-        raise click.UsageError("say what to lint: a file, a folder, a module, or module:function")
+    # Imported here: --help and --explain need none of it.
+    from asyncops.lint.session import Options, Session
+
     prepare_environment(os.environ)
     with _clear_errors():
-        result = _lint(targets, flags)
-    if not result.outcomes and not flags["pass_with_no_targets"]:
+        session = Session.open(Options(**flags))
+        result = session.lint(targets)
+    if not result.outcomes and not pass_with_no_targets:
         raise click.UsageError(
             f"no lint target in {', '.join(targets)}: "
             "put @asyncops.lint_target(*example_arguments) above a function"
         )
-    _write(render(format_, result, _page(output_file, flags["statistics"])), output_file)
-    sys.exit(exit_code(result, strict=flags["strict"], exit_zero=flags["exit_zero"]))
-
-
-def exit_code(result: LintResult, *, strict: bool, exit_zero: bool) -> int:
-    """The contract of exit codes; ``exit_zero`` forgives findings and unknowns, never failures."""
-    code = {"failed": FAILED, "findings": FINDINGS, "unknown": UNKNOWN if strict else CLEAN, "clean": CLEAN}
-    status = code[result.verdict]
-    return CLEAN if exit_zero and status != FAILED else status
+    _write(render(format_, result, _page(output_file, statistics)), output_file)
+    sys.exit(session.exit_code(result))
 
 
 def main() -> None:
@@ -129,21 +122,7 @@ def main() -> None:
     except Exception:
         traceback.print_exc()
         click.echo("asyncops: internal error; please report it with the lines above", err=True)
-        sys.exit(FAILED)
-
-
-def _lint(names: tuple[str, ...], flags: dict[str, Any]) -> LintResult:
-    from asyncops.lint.discovery import find_sources
-    from asyncops.lint.linting import Settings, lint
-    from asyncops.lint.selection import Selection
-
-    selection = Selection(select=_split(flags["select"]) or ("ALL",), ignore=_split(flags["ignore"]))
-    selection.apply(())
-    return lint(find_sources(names), Settings(selection, flags["jobs"] or os.cpu_count() or 1))
-
-
-def _split(values: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+        sys.exit(2)
 
 
 def _page(output_file: Path | None, statistics: bool) -> Page:

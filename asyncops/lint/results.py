@@ -64,7 +64,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One target after its check. Exactly one of ``verdict`` and ``failure`` is set."""
+    """One target after its check. Exactly one of ``verdict`` and ``failure`` is set.
+
+    ``target`` is "file:name", as ``asyncops lint`` takes it; the file alone if it did not load.
+    """
 
     target: str
     location: Location | None
@@ -92,11 +95,25 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """A known finding in a baseline. Only the fingerprint is matched; the rest is for people who read it."""
+
+    fingerprint: str
+    code: str
+    file: str
+    message: str
+
+
+@dataclass(frozen=True)
 class LintResult:
-    """All outcomes of a run, and the findings merged over them in the order of :func:`in_order`."""
+    """All outcomes of a run, and the findings merged over them in the order of :func:`in_order`.
+
+    ``stale``: entries of the baseline that match nothing any more.
+    """
 
     outcomes: tuple[Outcome, ...] = ()
     findings: tuple[Finding, ...] = ()
+    stale: tuple[Entry, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)
 

@@ -40,6 +40,9 @@ def render(result: LintResult, page: Page) -> str:
     _print_limits(console, result)
     if page.statistics:
         _print_statistics(console, result)
+    if result.stale:
+        entries = wording.count(len(result.stale), "entry").replace("entrys", "entries")
+        console.print(f"the baseline has {entries} that match nothing any more; --prune-baseline drops them")
     for note in result.notes:
         console.print(Text.assemble(("note", _STYLES["info"]), f": {note}"), soft_wrap=True)
     console.print(Text(wording.summary(result), style="bold"), soft_wrap=True)

@@ -1,0 +1,148 @@
+"""``[tool.asyncops]`` in ``pyproject.toml``."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from asyncops.checker.report import SEVERITIES
+from asyncops.lint.rulebook import matching_codes
+from asyncops.lint.selection import Selection
+from stateful.errors import LintUsageError
+
+T = TypeVar("T")
+_KEYS = ("baseline", "ignore", "per-file-ignores", "select", "severity", "strict", "targets")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What the file says; ``root`` is its folder, and paths and patterns in it are relative to that."""
+
+    selection: Selection
+    root: Path
+    targets: tuple[str, ...] = ()
+    baseline: Path | None = None
+    strict: bool = False
+
+
+def find_configuration(folder: Path) -> Configuration:
+    """From the nearest ``pyproject.toml`` at or above ``folder`` that has the table, else the defaults."""
+    for parent in (folder, *folder.parents):
+        file = parent / "pyproject.toml"
+        if file.is_file() and _table(file) is not None:
+            return read_configuration(file)
+    return default_configuration(folder)
+
+
+def default_configuration(folder: Path) -> Configuration:
+    """What holds without a file."""
+    return Configuration(Selection(root=str(folder)), folder)
+
+
+def read_configuration(file: Path) -> Configuration:
+    """The configuration in ``file``; unknown keys and wrong values are refused, with what is allowed."""
+    reader = _Reader(file, _table(file) or {})
+    reader.refuse_unknown_keys(_KEYS)
+    root = file.resolve().parent
+    selection = Selection(
+        select=reader.selectors("select") or ("ALL",),
+        ignore=reader.selectors("ignore"),
+        per_file_ignores=reader.per_file_ignores(),
+        severity=reader.severities(),
+        root=str(root),
+    )
+    baseline = reader.value("baseline", str, "a path")
+    return Configuration(
+        selection,
+        root,
+        tuple(_anchored(t, root) for t in reader.strings("targets")),
+        root / baseline if baseline else None,
+        reader.value("strict", bool, "true or false") or False,
+    )
+
+
+def _table(file: Path) -> Mapping[str, Any] | None:
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LintUsageError(f"{file}: {error}") from None
+    table = document.get("tool", {}).get("asyncops")
+    if table is not None and not isinstance(table, dict):
+        raise LintUsageError(f"{file}: [tool.asyncops] must be a table")
+    return cast("Mapping[str, Any] | None", table)
+
+
+def _anchored(target: str, root: Path) -> str:
+    """A path in the file is relative to it; a module name stays as it is."""
+    path = root / target.partition(":")[0]
+    return str(root / target) if path.exists() else target
+
+
+class _Reader:
+    """Typed access to the table; every complaint names the file, the key, and what may stand there."""
+
+    def __init__(self, file: Path, table: Mapping[str, Any]) -> None:
+        self.file = file
+        self.table = table
+
+    def refuse_unknown_keys(self, known: Iterable[str]) -> None:
+        allowed = sorted(known)
+        for key in self.table:
+            if key not in allowed:
+                close = difflib.get_close_matches(key, allowed, n=1)
+                hint = f" (did you mean {close[0]!r}?)" if close else ""
+                raise self.error(key, f"is not a key{hint}; known: {', '.join(allowed)}")
+
+    def value(self, key: str, kind: type[T], what: str) -> T | None:
+        value = self.table.get(key)
+        if value is not None and not isinstance(value, kind):
+            raise self.error(key, f"must be {what}, not {value!r}")
+        return value
+
+    def strings(self, key: str) -> tuple[str, ...]:
+        return self._strings(key, self.table.get(key, []))
+
+    def selectors(self, key: str) -> tuple[str, ...]:
+        return self._selectors(key, self.table.get(key, []))
+
+    def per_file_ignores(self) -> dict[str, tuple[str, ...]]:
+        key = "per-file-ignores"
+        table = self._subtable(key)
+        return {pattern: self._selectors(f"{key}.{pattern}", names) for pattern, names in table.items()}
+
+    def severities(self) -> dict[str, str]:
+        table = self._subtable("severity")
+        for selector, severity in table.items():
+            self._selectors("severity", [selector])
+            if severity not in SEVERITIES:
+                raise self.error(
+                    f"severity.{selector}", f"must be one of {', '.join(SEVERITIES)}, not {severity!r}"
+                )
+        return dict(table)
+
+    def error(self, key: str, problem: str) -> LintUsageError:
+        return LintUsageError(f"{self.file}: [tool.asyncops] {key} {problem}")
+
+    def _subtable(self, key: str) -> Mapping[str, Any]:
+        table = self.table.get(key, {})
+        if not isinstance(table, dict):
+            raise self.error(key, "must be a table")
+        return cast("Mapping[str, Any]", table)
+
+    def _selectors(self, key: str, value: object) -> tuple[str, ...]:
+        names = self._strings(key, value)
+        for name in names:
+            try:
+                matching_codes(name)
+            except LintUsageError as error:
+                raise self.error(key, f"names {name!r}: {error}") from None
+        return names
+
+    def _strings(self, key: str, value: object) -> tuple[str, ...]:
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in cast("list[Any]", value)):
+            raise self.error(key, f'must be a list of strings, such as ["AO201"], not {value!r}')
+        return tuple(cast("list[str]", value))

@@ -1,0 +1,1 @@
+"""Rules about the linter's own comments; one rule, one file, its documentation inside."""
