@@ -14,7 +14,8 @@ from typing import Any
 import jax
 from jax._src import core  # Jaxpr.replace and JaxprEqn.replace: there is no public way to rewrite a jaxpr
 from jax._src.sharding_impls import UNSPECIFIED  # "the user named no sharding", in Traced's parameters
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, Sharding
+from jax.experimental.layout import Format
+from jax.sharding import AbstractDevice, AbstractMesh, Mesh, NamedSharding, Sharding
 
 AnyMesh = Mesh | AbstractMesh
 _CLOSED = getattr(core, "ClosedJaxpr", core.Jaxpr)  # 0.12 merged the two classes
@@ -33,10 +34,6 @@ class Retargeting:
         self._exchange = functools.cache(exchange)
         self.met = False
 
-    def sharding(self, sharding: Any) -> Any:
-        """``sharding`` over the exchanged mesh; anything that names no mesh stays as it is."""
-        return self._value(sharding, bound=False)
-
     def traced(self, traced: Any, default: Sharding) -> Any:
         """``traced`` (a fresh `jax.stages.Traced`) with its meshes exchanged; it is changed and returned.
 
@@ -50,7 +47,15 @@ class Retargeting:
             for key in ("in_shardings", "out_shardings"):
                 params[key] = tuple(default if s is UNSPECIFIED else s for s in params[key])
         traced._params = params
+        traced._meta_tys_flat = [self._argument(a) for a in traced._meta_tys_flat]
         return traced
+
+    def _argument(self, argument: Any) -> Any:
+        sharding = self._value(argument.sharding, bound=False)
+        if sharding is argument.sharding:
+            return argument
+        form = argument.format and Format(argument.format.layout, sharding)
+        return argument.replace(sharding=sharding, format=form)
 
     def _value(self, value: Any, bound: bool) -> Any:
         if isinstance(value, Mesh) or (isinstance(value, AbstractMesh) and not bound):
@@ -60,7 +65,9 @@ class Retargeting:
         if isinstance(value, _JAXPRS):
             return self._jaxpr(value, bound)
         if type(value) in (tuple, list):
-            return type(value)(self._value(v, bound) for v in value)
+            new = [self._value(v, bound) for v in value]
+            unchanged = all(a is b for a, b in zip(new, value, strict=True))
+            return value if unchanged else type(value)(new)
         return value
 
     def _mesh(self, mesh: AnyMesh) -> Mesh:
@@ -71,8 +78,8 @@ class Retargeting:
         mesh = self._value(sharding.mesh, bound)
         if mesh is sharding.mesh:
             return sharding
-        # The default memory of a CPU device is not called what a TPU's is: only a choice is kept.
-        kind = sharding.memory_kind if sharding.memory_kind in ("pinned_host",) else None
+        # The default memory of a CPU device has another name than a TPU's: only a deliberate choice is kept.
+        kind = sharding.memory_kind if sharding.memory_kind == "pinned_host" else None
         return NamedSharding(mesh, sharding.spec, memory_kind=kind)
 
     def _jaxpr(self, jaxpr: Any, bound: bool) -> Any:
@@ -98,6 +105,14 @@ def is_traceable(fn: Any) -> bool:
     return hasattr(fn, "trace") and hasattr(fn, "lower")
 
 
-def trace(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`jax.stages.Traced` of ``fn``, jitted first where the user has not done it."""
-    return (fn if is_traceable(fn) else jax.jit(fn)).trace(*args, **kwargs)
+def trace(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: Any) -> Any:
+    """`jax.stages.Traced` of ``fn``, jitted first where the user has not done it.
+
+    Outside every mesh, a kernel that asks what chip it runs on is told ``device``'s.
+    """
+    jitted = fn if is_traceable(fn) else jax.jit(fn)
+    if not jax.sharding.get_abstract_mesh().empty:
+        return jitted.trace(*args, **kwargs)
+    chip = AbstractDevice(device.device_kind, device.num_cores, platform=device.platform)
+    with jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=chip)):
+        return jitted.trace(*args, **kwargs)
