@@ -52,12 +52,12 @@ def compile_for(topology: str, fn: Callable[..., Any], *args: Any, **kwargs: Any
 
 
 def origin_of(compiled: jax.stages.Compiled) -> str | None:
-    """HLO of the program before the compiler touched it; None where `compile_for` did not make ``compiled``."""
+    """HLO of the program before the compiler touched it; None for what `compile_for` did not make."""
     return _ORIGINS.get(compiled)
 
 
 def _shape_of(x: Any) -> Any:
-    """An array as its shape, so that its one device plays no role; other leaves (static arguments) as they are."""
+    """An array as its shape, so that its one device plays no role; static arguments as they are."""
     if not isinstance(x, (jax.Array, jax.ShapeDtypeStruct, np.ndarray, np.generic)):
         return x
     sharding = getattr(x, "sharding", None)
@@ -72,7 +72,8 @@ _MOSAIC = re.compile(
     re.DOTALL,
 )
 _PLACE = re.compile(r'"([^"<>]+\.py)":(\d+)')
-_MEMORY = re.compile(r"RESOURCE_EXHAUSTED: .*?(?:\(size=(\d+)\) would exceed memory \(size=(\d+)\))", re.DOTALL)
+_MEMORY = re.compile(r"RESOURCE_EXHAUSTED: .*?\(size=(\d+)\) would exceed memory \(size=(\d+)\)", re.DOTALL)
+_END = re.compile(r"\n\s*\n|\n\s*at location|Please (?:file an issue|report a bug)")
 
 
 def _explain(message: str, topology: str) -> str:
@@ -92,6 +93,5 @@ def _explain(message: str, topology: str) -> str:
 
 
 def _first_paragraph(message: str) -> str:
-    text = re.split(r"\n\s*\n|\n\s*at location|Please (?:file an issue|report a bug)", message.strip(), maxsplit=1)[0]
-    text = " ".join(text.split())
+    text = " ".join(_END.split(message.strip(), maxsplit=1)[0].split())
     return text if len(text) <= 500 else text[:497] + "..."

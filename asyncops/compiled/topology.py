@@ -47,7 +47,7 @@ def topology_devices(topology: str) -> tuple[Any, ...]:
     except jax.errors.JaxRuntimeError as error:
         reason = str(error).partition(": ")[2] or str(error)
         raise InvalidArgumentError(
-            f"topology {topology!r} is not one the compiler knows, {'such as ' + ', '.join(EXAMPLES)}. It says: {reason}"
+            f"topology {topology!r} is not one the compiler knows, as {', '.join(EXAMPLES)} are: {reason}"
         ) from error
 
 

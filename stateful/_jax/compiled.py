@@ -1,8 +1,8 @@
 """Moving a traced function to other devices than those its meshes were made of.
 
 Private names, and why the public API does not do: a function closes over meshes of the devices at hand, and
-`jax.stages.Traced` offers no way to exchange them (``Lowered.compile(device_assignment=...)`` only serves functions
-whose meshes are all abstract). So the meshes are exchanged in the traced jaxpr.
+`jax.stages.Traced` offers no way to exchange them (``Lowered.compile(device_assignment=...)`` only serves
+functions whose meshes are all abstract). So the meshes are exchanged in the traced jaxpr.
 """
 
 from __future__ import annotations
