@@ -1,0 +1,182 @@
+"""The two primitives behind every asynchronous operation on arrays, and how they transform.
+
+``start`` takes a buffer and gives the three leaves of a future: the source, kept alive; the destination, being
+written; the semaphores. ``done`` takes the three and gives what arrived. All leaves have a type of their own
+(`stateful._jax.inflight`), so nothing else in a program can touch them.
+
+Both carry an effect: no transformation may drop, merge or duplicate them. Both are linear, and the transpose of one
+is the other, of the transposed movement: the source of the cotangents' future stands where the destination of the
+tangents' one does, and the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.interpreters import ad
+
+from asyncops.origins import Origin
+from asyncops.transfers import Copy, Transfer
+from stateful._jax import ops as _jax
+from stateful._jax.inflight import InFlight
+
+SEMAPHORES = 2  # one counts what has been sent, one what has arrived
+
+# -- types ------------------------------------------------------------------------------------------------------------
+
+
+def leaf_dtypes(transfer: Transfer, shape: Sequence[int], dtype: Any) -> tuple[InFlight, InFlight, InFlight]:
+    """Element types of source, destination and semaphores of a future that moves a buffer of this shape and dtype."""
+    source, landing = tuple(shape), transfer.landing(tuple(shape))
+    differentiable = jnp.issubdtype(dtype, jnp.inexact)
+    moved = source if transfer.tangent is transfer else landing
+    return (
+        InFlight(source, dtype, tangent_element=moved if differentiable else None),
+        InFlight(landing, dtype, tangent_element=landing if differentiable else None),
+        InFlight((SEMAPHORES,), jnp.int32, True, (SEMAPHORES,) if differentiable else None),
+    )
+
+
+def _start_type(x: Any, *, transfer: Transfer, batch: int, origin: Origin) -> Any:
+    source, destination, semaphores = leaf_dtypes(transfer, x.shape[batch:], x.dtype)
+    stacked = x.shape[:batch]
+    leaves = [
+        _jax.in_flight_type(x, stacked, source),
+        _jax.in_flight_type(x, stacked, destination),
+        _jax.in_flight_type(x, (), semaphores),
+    ]
+    return leaves, {_jax.async_effect, *_jax.axis_effects(transfer.axes)}
+
+
+def _done_type(source: Any, destination: Any, semaphores: Any, *, transfer: Transfer, batch: int, origin: Origin):
+    shape = (*destination.shape[:batch], *destination.dtype.element)
+    effects = {_jax.async_effect, *_jax.axis_effects(transfer.axes)}
+    return [_jax.retyped(destination, shape, destination.dtype.physical)], effects
+
+
+start_p = _jax.new_primitive("async_start", _start_type)
+done_p = _jax.new_primitive("async_done", _done_type)
+
+
+def start(x: jax.Array, transfer: Transfer, origin: Origin, batch: int = 0) -> list[Any]:
+    """Starts ``transfer`` of ``x``, an array of any dtype and at least one dimension; gives the future's leaves."""
+    return start_p.bind(x, transfer=transfer, batch=batch, origin=origin)
+
+
+def done(leaves: Sequence[Any], transfer: Transfer, origin: Origin, batch: int = 0) -> jax.Array:
+    """Waits for a future given by its leaves; gives the array that arrived."""
+    (result,) = done_p.bind(*leaves, transfer=transfer, batch=batch, origin=origin)
+    return result
+
+
+# -- derivatives ------------------------------------------------------------------------------------------------------
+
+
+def _start_jvp(primals: Any, tangents: Any, *, transfer: Transfer, batch: int, origin: Origin) -> Any:
+    (x,), (dx,) = primals, tangents
+    leaves = start(x, transfer, origin, batch)
+    if type(dx) is ad.Zero:
+        return leaves, [ad.Zero(jax.typeof(leaf).to_tangent_aval()) for leaf in leaves]
+    return leaves, start(transfer.widen(dx, batch), transfer.tangent, origin, batch)
+
+
+def _done_jvp(primals: Any, tangents: Any, *, transfer: Transfer, batch: int, origin: Origin) -> Any:
+    result = done(primals, transfer, origin, batch)
+    if all(type(t) is ad.Zero for t in tangents):
+        return [result], [ad.Zero(jax.typeof(result).to_tangent_aval())]
+    leaves = [ad.instantiate_zeros(t) for t in tangents]
+    return [result], [done(leaves, transfer.tangent, origin, batch)]
+
+
+def _start_transpose(cts: Any, x: Any, *, transfer: Transfer, batch: int, origin: Origin) -> Any:
+    if all(type(ct) is ad.Zero for ct in cts):
+        return [ad.Zero(x.aval.to_cotangent_aval())]
+    back_destination, back_source, semaphores = (ad.instantiate_zeros(ct) for ct in cts)
+    ct = done((back_source, back_destination, semaphores), transfer.transposed, origin, batch)
+    return [transfer.narrow(ct, batch)]
+
+
+def _done_transpose(cts: Any, *leaves: Any, transfer: Transfer, batch: int, origin: Origin) -> Any:
+    (ct,) = cts
+    if type(ct) is ad.Zero:
+        return [ad.Zero(leaf.aval.to_cotangent_aval()) for leaf in leaves]
+    back_source, back_destination, semaphores = start(ct, transfer.transposed, origin, batch)
+    return [back_destination, back_source, semaphores]
+
+
+ad.primitive_jvps[start_p] = _start_jvp
+ad.primitive_jvps[done_p] = _done_jvp
+ad.primitive_transposes[start_p] = _start_transpose
+ad.primitive_transposes[done_p] = _done_transpose
+
+# -- vmap -------------------------------------------------------------------------------------------------------------
+
+
+def _start_batch(size: int, name: Any, operands: Any, dims: Any, *, transfer: Transfer, batch: int, origin: Origin):
+    (x,), (dim,) = operands, dims
+    over_devices = name not in transfer.axes
+    if not _jax.is_mapped(dim) and over_devices:
+        return start(x, transfer, origin, batch), [None] * 3
+    x = jnp.moveaxis(x, dim, 0) if _jax.is_mapped(dim) else jnp.broadcast_to(x, (size, *x.shape))
+    if not over_devices:
+        x, transfer = transfer.mapped(x, batch), _within_device(transfer, name)
+    return start(x, transfer, origin, batch + 1), [0, 0, None]
+
+
+def _done_batch(size: int, name: Any, operands: Any, dims: Any, *, transfer: Transfer, batch: int, origin: Origin):
+    if name in transfer.axes:
+        transfer = _within_device(transfer, name)
+    if not any(map(_jax.is_mapped, dims)):
+        return [done(operands, transfer, origin, batch)], [None]
+    source, destination = (
+        jnp.moveaxis(x, d, 0) if _jax.is_mapped(d) else jnp.broadcast_to(x, (size, *x.shape))
+        for x, d in zip(operands[:2], dims[:2], strict=True)
+    )
+    semaphores = operands[2]
+    if _jax.is_mapped(dims[2]):  # the broadcast handle of one and the same operation
+        semaphores = lax.index_in_dim(semaphores, 0, dims[2], keepdims=False)
+    return [done((source, destination, semaphores), transfer, origin, batch + 1)], [0]
+
+
+def _within_device(transfer: Transfer, name: Any) -> Copy:
+    if transfer.axes != (name,):
+        raise NotImplementedError(
+            f"axis_name={transfer.axes!r}: an operation over a vmap's axis ({name!r}) together with others; "
+            "use lax's collective there"
+        )
+    return Copy()
+
+
+_jax.register_batching(start_p, _start_batch)
+_jax.register_batching(done_p, _done_batch)
+
+# -- lowering where there are no DMA engines to program ---------------------------------------------------------------
+
+
+def in_memory(x: jax.Array, batch: int) -> jax.Array:
+    """An array as the leaf that holds it lies in memory: with the leaf's own dimension between batch and buffer."""
+    return lax.reshape(x, (*x.shape[:batch], 1, *x.shape[batch:]))
+
+
+def out_of_memory(x: jax.Array, batch: int) -> jax.Array:
+    """Inverse of `in_memory`."""
+    return lax.reshape(x, (*x.shape[:batch], *x.shape[batch + 1 :]))
+
+
+def _start_at_once(site: Any, x: jax.Array, *, transfer: Transfer, batch: int, origin: Origin) -> list[Any]:
+    landed = transfer.synchronous(x, batch)
+    return [in_memory(x, batch), in_memory(landed, batch), jnp.zeros((1, SEMAPHORES), jnp.int32)]
+
+
+def _done_at_once(site: Any, source: Any, destination: Any, semaphores: Any, *, transfer, batch, origin) -> list[Any]:
+    # The result depends on the semaphores, so that what is ordered before the done stays before it.
+    destination, _ = lax.optimization_barrier((destination, semaphores))
+    return [out_of_memory(destination, batch)]
+
+
+_jax.register_lowering(start_p, _start_at_once)
+_jax.register_lowering(done_p, _done_at_once)

@@ -1,0 +1,174 @@
+"""What primitives of our own need from JAX and its public API lacks: effects, types, discharge rules, lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+from jax._src import config, core, effects
+from jax._src.state import discharge
+from jax._src.state import types as state_types
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+from jax.interpreters.xla import apply_primitive
+from jax.sharding import PartitionSpec
+
+from stateful._jax.inflight import InFlight
+
+# -- effects ----------------------------------------------------------------------------------------------------------
+
+
+class AsyncEffect(effects.Effect):
+    """An operation is started or finished: the equation may be neither dropped nor duplicated.
+
+    Effects are how JAX learns that; ``jax.extend.core`` has the class but not the registries below, which say where
+    an effect may occur.
+    """
+
+    def __str__(self) -> str:
+        return "Async"
+
+    __repr__ = __str__
+
+
+async_effect = AsyncEffect()
+for _registry in (
+    effects.lowerable_effects,
+    effects.control_flow_allowed_effects,
+    effects.remat_allowed_effects,
+    effects.custom_derivatives_allowed_effects,
+):
+    _registry.add_type(AsyncEffect)
+
+
+def axis_effects(axes: Sequence[str]) -> set[Any]:
+    """The effects by which JAX notices that an equation uses mesh axes; there is no public class for them."""
+    return {core.NamedAxisEffect(axis) for axis in axes}
+
+
+def reads(position: int) -> Any:
+    """Effect of an equation that reads the Ref among its operands at ``position``; no public class."""
+    return state_types.ReadEffect(position)
+
+
+def writes(position: int) -> Any:
+    """Effect of an equation that writes the Ref among its operands at ``position``; no public class."""
+    return state_types.WriteEffect(position)
+
+
+# -- types ------------------------------------------------------------------------------------------------------------
+
+
+def is_ref_type(aval: Any) -> bool:
+    """True for the type of a Ref; no public class."""
+    return isinstance(aval, state_types.AbstractRef)
+
+
+def is_ref_view(x: Any) -> bool:
+    """True for ``ref.at[...]``; no public class."""
+    return isinstance(x, state_types.TransformedRef)
+
+
+def retyped(aval: Any, shape: Sequence[int], dtype: Any) -> Any:
+    """``aval`` with another shape and dtype and the same manual axes; shardings have no public rank change."""
+    sharding = aval.sharding.update(spec=PartitionSpec(*[None] * len(shape)))
+    return aval.update(shape=tuple(shape), dtype=dtype, weak_type=False, sharding=sharding)
+
+
+def in_flight_type(aval: Any, batch: Sequence[int], dtype: InFlight) -> Any:
+    """The type of a future's leaf made from an array of type ``aval``, below ``batch`` leading dimensions."""
+    return retyped(aval, (*batch, 1), dtype)
+
+
+def varying_axes(aval: Any) -> frozenset[str]:
+    """Mesh axes along which ``aval`` may differ from device to device, as ``shard_map`` tracks them."""
+    return frozenset(aval.mat.varying)
+
+
+def tracks_varying_axes() -> bool:
+    """True inside ``shard_map(check_vma=True)``; the setting has no public reader."""
+    return bool(config._check_vma.value)
+
+
+def without_varying(aval: Any, axes: Sequence[str]) -> Any:
+    """``aval`` as a type that is the same on all devices along ``axes``."""
+    return aval.update(manual_axis_type=aval.mat.update(varying=varying_axes(aval) - set(axes)))
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------
+
+
+def new_primitive(name: str, abstract: Callable[..., Any]) -> Any:
+    """A primitive with several results and effects. ``abstract(*avals, **params)`` gives (result avals, effects)."""
+    primitive: Any = Primitive(name)
+    primitive.multiple_results = True
+    primitive.def_effectful_abstract_eval(abstract)
+    primitive.def_impl(partial(apply_primitive, primitive))
+    return primitive
+
+
+def register_batching(primitive: Any, rule: Callable[..., Any]) -> None:
+    """``rule(size, name, operands, dims, **params)``; ``name``: the vmap's axis name, which the public hook hides."""
+
+    def fancy(axis_data: Any, operands: Any, dims: Any, **params: Any) -> Any:
+        return rule(axis_data.size, axis_data.name, operands, dims, **params)
+
+    batching.fancy_primitive_batchers[primitive] = fancy
+
+
+def is_mapped(dim: Any) -> bool:
+    """True unless ``dim`` says that an operand has no batch dimension."""
+    return dim is not None
+
+
+def register_discharge(primitive: Any, rule: Callable[..., Any]) -> None:
+    """``rule(avals, *operands, **params)`` gives (new value or None for each operand, results), on values for Refs.
+
+    There is no public registry, and JAX 0.12 hands rules a context where 0.10 hands types.
+    """
+    with_context = hasattr(discharge, "DischargeContext")
+
+    def discharge_rule(first: Any, *rest: Any, **params: Any) -> Any:
+        if with_context:
+            return rule(first.in_avals, *rest, **params)
+        _, *operands = rest
+        return rule(first, *operands, **params)
+
+    discharge.register_discharge_rule(primitive)(discharge_rule)
+
+
+def register_lowering(primitive: Any, fn: Callable[..., Any], platform: str | None = None) -> None:
+    """Lowers ``primitive`` as the JAX function ``fn(context, *arrays, **params)``, on arrays as they lie in memory.
+
+    The equation is lowered where it stands, not in a shared function, so that what made its operands can be seen.
+    """
+
+    def rule(ctx: Any, *operands: Any, **params: Any) -> Any:
+        physical = [core.physical_aval(aval) for aval in ctx.avals_in]
+        lowered = mlir.lower_fun(partial(fn, LoweringSite(ctx, operands), **params), multiple_results=True)
+        return lowered(ctx.replace(avals_in=physical, avals_out=None), *operands)
+
+    if platform is None:
+        mlir.register_lowering(primitive, rule, cacheable=False)
+    else:
+        mlir.register_lowering(primitive, rule, platform=platform, cacheable=False)
+
+
+class LoweringSite:
+    """Where an equation is lowered: the program text around it."""
+
+    def __init__(self, ctx: Any, operands: Sequence[Any]) -> None:
+        self._ctx = ctx
+        self._operands = operands
+
+    def maker(self, position: int) -> str:
+        """Name of the operation that made an operand; "" for an argument of the enclosing function or loop body."""
+        owner = self._operands[position].owner
+        return getattr(owner, "name", "")
+
+
+def abstract_results(fn: Callable[..., Any], *avals: Any) -> list[Any]:
+    """Types of the results of ``fn``; like ``jax.eval_shape``, which loses the manual axes."""
+    return list(jax.make_jaxpr(fn)(*avals).out_avals)
