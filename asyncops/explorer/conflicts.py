@@ -98,7 +98,7 @@ def find_conflicts(machine: Machine) -> Conflicts:
 
 
 def find_competing_waits(machine: Machine) -> tuple[int, ...]:
-    """Per step, the steps that it can disable or be disabled by: what matters to which steps can be executed."""
+    """Per step, those that it can disable or be disabled by; only they matter to what can be executed."""
     return _symmetric(machine, _competing_waits(machine))
 
 

@@ -81,7 +81,7 @@ class Observer:
     def _leak(self, state: State, semaphore: int, mark: int | None) -> None:
         count, identity = state.counts[semaphore], self._machine.semaphores[semaphore]
         point = None if mark is None else self._point(mark)
-        key = (semaphore, -1 if mark is None else mark, count)
+        key = (semaphore, len(self._machine.steps) if mark is None else mark, count)
         self.leaks.keep(key, lambda: Leak(identity, count, point, self._schedule(state)))
 
     def _end(self, state: State) -> None:

@@ -1,9 +1,10 @@
 """The exact order of a program: which point comes before which in every schedule.
 
-``a`` comes before ``b`` in every schedule exactly when no schedule executes ``b`` if ``a`` is never executed: a
-schedule that has ``b`` without ``a`` so far is one in which ``a`` never comes, and the other way round. So for each
-``a`` the program is run without it. Only what waits take off can keep steps from being executed, so only competing
-waits conflict; where there are none, one schedule executes all that can be executed.
+``a`` comes before ``b`` in every schedule exactly when no schedule executes ``b`` while ``a`` is never
+executed: a schedule that so far has ``b`` without ``a`` is one in which ``a`` never comes, and the other way
+round. So for each ``a`` the program is run without it. Only what waits take off can keep steps from being
+executed, so only competing waits conflict; where there are none, one schedule executes all that can be
+executed.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from asyncops.explorer.steps import Machine, State, bits
 
 
 class Reduction:
-    """Chooses persistent sets for the states of one machine; ``conflicts`` are, per step, the conflicting ones."""
+    """Chooses persistent sets for the states of one machine; ``conflicts`` has one set per step."""
 
     def __init__(self, machine: Machine, conflicts: tuple[int, ...]) -> None:
         self._machine = machine
