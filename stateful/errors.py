@@ -102,3 +102,11 @@ class InFlightMovedError(FutureError):
 
 class UnfinishedFutureWarning(RuntimeWarning):
     """A future went out of scope and no done was called on it, as with a coroutine that was never awaited."""
+
+
+class SemaphoreTypeError(StatefulError, TypeError):
+    """A semaphore was used in a way its type does not allow.
+
+    Example: ``pl.semaphore_signal`` on a ``pltpu.SemaphoreType.DMA``. The message names the semaphore, its type, and
+    what to use instead.
+    """

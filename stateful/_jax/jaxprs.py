@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import sysconfig
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +33,9 @@ Atom = Var | Literal
 JaxprInputEffect = _effects.JaxprInputEffect
 
 
+Frame = tuple[str, int, str]
+
+
 class Body(NamedTuple):
     """A sub-jaxpr opened: the jaxpr, and the constants that its ``constvars`` are bound to.
 
@@ -49,6 +53,24 @@ class Body(NamedTuple):
         return tuple(j.invars) if self.consts else (*j.constvars, *j.invars)
 
     @property
+    def names(self) -> tuple[str | None, ...]:
+        """The parameter names of the traced function, aligned with ``inputs``; None where there is none."""
+        inputs = self.inputs
+        found = getattr(self.jaxpr.debug_info, "arg_names", None) or ()
+        named = tuple(str(n) if n else None for n in found)
+        missing = len(inputs) - len(named)
+        if missing not in (0, len(self.jaxpr.constvars)):
+            return (None,) * len(inputs)
+        return (None,) * missing + named
+
+    @property
+    def source(self) -> Frame | None:
+        """Where the traced function is defined: (file, line, name)."""
+        name, _, place = self.jaxpr.debug_info.func_src_info.partition(" at ")
+        file, _, line = place.rpartition(":")
+        return (file, int(line), name) if line.isdigit() else None
+
+    @property
     def outputs(self) -> tuple[Any, ...]:
         """The result atoms."""
         return tuple(self.jaxpr.outvars)
@@ -57,6 +79,7 @@ class Body(NamedTuple):
 def open_jaxpr(jaxpr: Any) -> Body:
     """The jaxpr and its constants, from any of JAX's jaxpr classes."""
     inner = getattr(jaxpr, "jaxpr", jaxpr)
+    _note_uses(inner)
     return Body(inner, tuple(getattr(jaxpr, "consts", ())))
 
 
@@ -71,7 +94,9 @@ def open_operand_jaxpr(jaxpr: Any) -> Body:
 
     JAX 0.12 leaves the tracers of the enclosing trace attached to such a jaxpr; they mean nothing afterwards.
     """
-    return Body(getattr(jaxpr, "jaxpr", jaxpr), ())
+    inner = getattr(jaxpr, "jaxpr", jaxpr)
+    _note_uses(inner)
+    return Body(inner, ())
 
 
 def is_jaxpr(x: Any) -> bool:
@@ -87,19 +112,38 @@ def parameter_jaxprs(eqn: Any) -> Iterator[Body]:
                 yield open_jaxpr(item)
 
 
-def is_ref(atom: Any) -> bool:
-    """True when the variable holds a Ref."""
-    return isinstance(atom.aval, _state_types.AbstractRef)
+def is_ref(aval: Any) -> bool:
+    """True for the abstract value of a Ref."""
+    return isinstance(aval, _state_types.AbstractRef)
 
 
-def is_dropped(var: Any) -> bool:
-    """True for the result of an equation that nothing uses and the jaxpr has no name for."""
-    return isinstance(var, DropVar)
+# -- unused results ---------------------------------------------------------------------------------------------------
+
+# JAX names the result of every ``swap``, used or not, and an equation does not know its jaxpr. So the results that
+# nothing in their jaxpr uses are noted when a jaxpr is opened, and forgotten when it dies.
+_noted: weakref.WeakSet[Any] = weakref.WeakSet()
+_unused: set[Any] = set()
+
+
+def _note_uses(jaxpr: Any) -> None:
+    if jaxpr in _noted:
+        return
+    _noted.add(jaxpr)
+    used = {v for v in jaxpr.outvars if type(v) is not Literal}
+    for eqn in jaxpr.eqns:
+        used.update(v for v in eqn.invars if type(v) is not Literal)
+    unused = [v for eqn in jaxpr.eqns if len(eqn.outvars) == 1 for v in eqn.outvars if v not in used]
+    _unused.difference_update(used)  # jaxprs may share equations: used in one is used
+    _unused.update(unused)
+    weakref.finalize(jaxpr, _unused.difference_update, unused)
+
+
+def is_unused(var: Any) -> bool:
+    """True for the only result of an equation in an opened jaxpr when nothing in that jaxpr uses it."""
+    return type(var) is DropVar or var in _unused
 
 
 # -- source lines -----------------------------------------------------------------------------------------------------
-
-Frame = tuple[str, int, str]
 
 _JAX = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
 # The kernels that ship in the wheel are kernels like any user's, not JAX's machinery.

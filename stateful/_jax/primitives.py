@@ -168,3 +168,21 @@ def _holds(module: ModuleType, primitive: Any) -> bool:
 def loaded_families() -> tuple[str, ...]:
     """The modules of other kernel languages that are imported now; a table built from them holds until this changes."""
     return tuple(name for name in _FAMILIES if name in sys.modules)
+
+
+_jax_primitives: dict[int, Any] = {}
+
+
+def is_jax_primitive(primitive: Any) -> bool:
+    """True for a primitive that some loaded module of JAX defines."""
+    if id(primitive) not in _jax_primitives:
+        _index_jax_primitives()
+    return _jax_primitives.get(id(primitive)) is primitive
+
+
+def _index_jax_primitives() -> None:
+    for name, module in list(sys.modules.items()):
+        if module is not None and name.startswith("jax."):
+            for value in list(vars(module).values()):
+                if isinstance(value, _core.Primitive):
+                    _jax_primitives[id(value)] = value
