@@ -87,5 +87,7 @@ def _parsed(document: Any, file: Path) -> Baseline:
             )
         rows = cast("list[dict[str, Any]]", document["findings"])
         return Baseline(tuple(Entry(*(str(row[key]) for key in keys)) for row in rows))
-    except (KeyError, TypeError) as error:
-        raise LintUsageError(f"{file}: is not a baseline: {error!r} is missing or wrong") from None
+    except KeyError as error:
+        raise LintUsageError(f"{file}: is not a baseline: it lacks {error}") from None
+    except TypeError as error:
+        raise LintUsageError(f"{file}: is not a baseline: {error}") from None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from asyncops.lint.targets import LintTarget, targets_of
+from asyncops.lint.targets import LintTarget, forget_targets, targets_of
 from stateful.errors import LintUsageError
 
 _MENTION = re.compile(rb"\blint_target\b")
@@ -59,6 +59,7 @@ def load_module(file: str) -> ModuleType:
         return loaded
     if root not in sys.path:
         sys.path.insert(0, root)
+    forget_targets(file)
     if "." in name:
         return importlib.import_module(name)
     if loaded is not None or name in sys.stdlib_module_names or not name.isidentifier():

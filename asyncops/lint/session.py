@@ -62,7 +62,7 @@ class Session:
         return Session(options, configuration, settings, file)
 
     def lint(self, names: Sequence[str], progress: Progress = silent) -> LintResult:
-        """Checks what ``names`` stand for, else what the configuration lists; writes the baseline if asked to."""
+        """Checks ``names``, else what the configuration lists; writes the baseline if asked to."""
         wanted = names or self.configuration.targets
         if not wanted:
             raise LintUsageError(

@@ -23,6 +23,7 @@ def render(result: LintResult, page: Page) -> str:
 
 def _lines(diagnostic: Diagnostic, follows: str = "") -> list[str]:
     where = wording.place(diagnostic.location)
-    head = f"{where}: {diagnostic.code} {diagnostic.severity}: {wording.message(diagnostic)}{follows}"
+    message = " ".join(wording.message(diagnostic).split("\n"))
+    head = f"{where}: {diagnostic.code} {diagnostic.severity}: {message}{follows}"
     below = [line for d in diagnostic.secondary for line in _lines(d, f" (follows from {diagnostic.code})")]
     return [head.removeprefix(": "), *below]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from asyncops.lint.formats import wording
@@ -92,8 +92,10 @@ def _print_detail(console: Console, title: str, lines: list[str], margin: int) -
         console.print(lead.append(f" {lines[0]}", style="not bold"), soft_wrap=True)
         return
     console.print(lead, soft_wrap=True)
+    indent = " " * (margin + 5)
     for line in lines:
-        console.print(Padding(Text(line), (0, 0, 0, margin + 5)), soft_wrap=False)
+        wrapped = textwrap.fill(line, console.width, initial_indent=indent, subsequent_indent=f"{indent}   ")
+        console.print(wrapped, soft_wrap=True)
 
 
 def _print_failure(console: Console, outcome: Outcome) -> None:
