@@ -180,3 +180,43 @@ def _done_at_once(site: Any, source: Any, destination: Any, semaphores: Any, *, 
 
 _jax.register_lowering(start_p, _start_at_once)
 _jax.register_lowering(done_p, _done_at_once)
+
+
+# -- a value that is the same on all devices, and known to be -----------------------------------------
+
+
+def _unvary_type(x: Any, *, axes: tuple[str, ...]) -> Any:
+    return [_jax.without_varying(x, axes)], set()
+
+
+def _unvary_batch(size: int, name: Any, operands: Any, dims: Any, *, axes: tuple[str, ...]) -> Any:
+    return [unvary(operands[0], axes)], dims
+
+
+def _unvary_jvp(primals: Any, tangents: Any, *, axes: tuple[str, ...]) -> Any:
+    (x,), (dx,) = primals, tangents
+    result = unvary(x, axes)
+    if type(dx) is ad.Zero:
+        return [result], [ad.Zero(jax.typeof(result).to_tangent_aval())]
+    return [result], [unvary(dx, axes)]
+
+
+def _unvary_transpose(cts: Any, x: Any, *, axes: tuple[str, ...]) -> Any:
+    (ct,) = cts
+    return [ad.Zero(x.aval.to_cotangent_aval()) if type(ct) is ad.Zero else _jax.vary(ct, axes)]
+
+
+unvary_p = _jax.new_primitive("async_unvary", _unvary_type)
+ad.primitive_jvps[unvary_p] = _unvary_jvp
+ad.primitive_transposes[unvary_p] = _unvary_transpose
+_jax.register_batching(unvary_p, _unvary_batch)
+_jax.register_lowering(unvary_p, lambda site, x, *, axes: [x])
+
+
+def unvary(x: jax.Array, axes: tuple[str, ...]) -> jax.Array:
+    """``x``, which every device along ``axes`` computed from the same numbers in the same order, as one value.
+
+    Its transpose gives each device the whole cotangent: that of a sum over the devices (`transfers.Replicate`).
+    """
+    (result,) = unvary_p.bind(x, axes=axes)
+    return result

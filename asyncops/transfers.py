@@ -1,6 +1,6 @@
 """What an asynchronous operation moves, between which devices: the part of it that a DMA engine does.
 
-Four movements are enough. A gather or a permutation needs nothing else; a reduction is a movement followed by a local
+Few movements are enough. A gather or a permutation needs nothing else; a reduction is a movement followed by a local
 sum, which belongs to the done. Each movement says what it does in ordinary collectives (that is how it runs where
 there is no TPU), what moves the tangents, and what moves the cotangents back.
 
@@ -11,10 +11,7 @@ Shapes: a *buffer* has the shape that one operation moves on one device. ``batch
 from __future__ import annotations
 
 import abc
-import math
 from dataclasses import dataclass
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -172,6 +169,43 @@ class Gather(Transfer):
         return self.tangent.transposed
 
 
-def nbytes(shape: Shape, dtype: Any) -> int:
-    """Bytes of a buffer without the padding of its layout."""
-    return math.prod(shape) * jnp.dtype(dtype).itemsize
+@dataclass(frozen=True)
+class Replicate(Gather):
+    """A gather whose parts are summed to a value that ``shard_map`` knows to be the same on all devices.
+
+    Then its cotangent is the same on all devices, too, and need not travel: it is a part of itself.
+    """
+
+    @property
+    def tangent(self) -> Transfer:
+        return self
+
+    def widen(self, x: jax.Array, batch: int) -> jax.Array:
+        return x
+
+    def narrow(self, x: jax.Array, batch: int) -> jax.Array:
+        return x
+
+    @property
+    def transposed(self) -> Transfer:
+        return Own(self.axes, self.size)
+
+
+@dataclass(frozen=True)
+class Own(Transfer):
+    """Device ``i`` keeps part ``i`` of its buffer: a copy on the device itself."""
+
+    size: int
+
+    def landing(self, source: Shape) -> Shape:
+        return source[1:]
+
+    def synchronous(self, x: jax.Array, batch: int) -> jax.Array:
+        return lax.dynamic_index_in_dim(x, lax.axis_index(self.axes), batch, keepdims=False)
+
+    def mapped(self, x: jax.Array, batch: int) -> jax.Array:
+        return jnp.moveaxis(jnp.diagonal(x, axis1=0, axis2=1 + batch), -1, 0)
+
+    @property
+    def transposed(self) -> Transfer:
+        return Replicate(self.axes, self.size)

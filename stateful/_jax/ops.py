@@ -87,9 +87,18 @@ def varying_axes(aval: Any) -> frozenset[str]:
     return frozenset(aval.mat.varying)
 
 
-def tracks_varying_axes() -> bool:
-    """True inside ``shard_map(check_vma=True)``; the setting has no public reader."""
-    return bool(config._check_vma.value)
+def tracked(axes: Sequence[str]) -> tuple[str, ...]:
+    """Those of ``axes`` along which ``shard_map(check_vma=True)`` tracks who varies; the setting has no public reader."""
+    if not config._check_vma.value:
+        return ()
+    manual = jax.sharding.get_abstract_mesh().manual_axes
+    return tuple(axis for axis in axes if axis in manual)
+
+
+def vary(x: jax.Array, axes: Sequence[str]) -> jax.Array:
+    """``x`` as a value that may vary along ``axes``; JAX's collectives do this unasked."""
+    missing = tuple(axis for axis in tracked(axes) if axis not in varying_axes(jax.typeof(x)))
+    return jax.lax.pcast(x, missing, to="varying") if missing else x
 
 
 def without_varying(aval: Any, axes: Sequence[str]) -> Any:
