@@ -1,0 +1,227 @@
+"""What a Pallas TPU kernel does with its arguments, read from the Mosaic module that its custom call carries.
+
+A kernel *leaves a copy in flight* when it starts a DMA on a semaphore that is an argument (an operand or a result
+of the call) and does not wait on it afterwards; it *completes* copies when it waits on an argument semaphore on which
+it has started none. Everything else is reading and writing during the call.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from asyncops.compiled.bytecode import Block, BytecodeError, Operation, Value, read_bytecode
+from asyncops.compiled.hlo import Instruction
+
+TARGET = "tpu_custom_call"
+_LOOPS = ("scf.for", "scf.while", "scf.parallel")
+_MAX_BODY = 1 << 26
+
+
+class Slot(NamedTuple):
+    """An argument of a kernel: ``kind`` "operand" or "result", and its number (results: flattened)."""
+
+    kind: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCopy:
+    """A DMA that a kernel starts. None: memory of the kernel's own (scratch), or one that could not be traced."""
+
+    source: Slot | None
+    destination: Slot | None
+    source_semaphore: Slot | None
+    destination_semaphore: Slot | None
+    remote: bool = False
+
+    @property
+    def semaphores(self) -> tuple[Slot, ...]:
+        """The argument semaphores that it counts on."""
+        return tuple(s for s in (self.source_semaphore, self.destination_semaphore) if s is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelWait:
+    """Waits on an argument semaphore for copies that an earlier kernel started; ``count`` is None in a loop."""
+
+    semaphore: Slot
+    count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """The outside view of a kernel. ``inferred`` says why it had to be guessed; empty where it was read."""
+
+    left: tuple[KernelCopy, ...] = ()
+    waits: tuple[KernelWait, ...] = ()
+    reads: frozenset[Slot] = frozenset()
+    writes: frozenset[Slot] = frozenset()
+    inferred: str = ""
+
+
+def kernel_of(instruction: Instruction) -> Kernel:
+    """The kernel of a Pallas custom call: read from its body, else inferred from its type and aliasing."""
+    try:
+        return _read(_body(instruction), len(instruction.operands), len(list(instruction.shape.leaves())))
+    except BytecodeError as error:
+        return _infer(instruction, str(error))
+
+
+def _body(instruction: Instruction) -> bytes:
+    text = instruction.attributes.get("backend_config", "")
+    try:
+        body = json.loads(text)["custom_call_config"]["body"]
+        if not isinstance(body, str) or len(body) > _MAX_BODY:
+            raise BytecodeError("its body is no text")
+        return base64.b64decode(body, validate=True)
+    except (ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
+        raise BytecodeError("it carries no Mosaic module") from error
+
+
+def _read(body: bytes, operands: int, results: int) -> Kernel:
+    function = next(_functions(read_bytecode(body)), None)
+    if function is None or not function.regions or not function.regions[0]:
+        raise BytecodeError("its Mosaic module has no function")
+    entry = function.regions[0][0]
+    # Grid indices are scalars and come first; then operands, results, scratch, all of them Refs.
+    arguments = [a for a in entry.arguments if a.type.kind == "memref"]
+    if len(arguments) < operands + results:
+        raise BytecodeError("its Mosaic function takes other arguments than the call gives")
+    slots = [Slot("operand", i) for i in range(operands)] + [Slot("result", i) for i in range(results)]
+    return _Walk(dict(zip(arguments, slots, strict=False))).run(entry)
+
+
+def _functions(module: Operation) -> Iterator[Operation]:
+    """The module's functions; the kernel is the first, index maps follow."""
+    for region in module.regions:
+        for block in region:
+            yield from (o for o in block.operations if o.name.endswith("func.func"))
+
+
+@dataclass
+class _Pending:
+    """A copy started on argument semaphores that have not been waited for."""
+
+    copy: KernelCopy
+    open: set[Slot]
+
+
+@dataclass
+class _Walk:
+    """Goes through a kernel in program order; loops and branches count as executed once."""
+
+    roots: dict[Value, Slot]
+    pending: list[_Pending] = field(default_factory=list)
+    waits: dict[Slot, int | None] = field(default_factory=dict)
+    reads: set[Slot] = field(default_factory=set)
+    writes: set[Slot] = field(default_factory=set)
+
+    def run(self, entry: Block) -> Kernel:
+        self._block(entry, in_loop=False)
+        return Kernel(
+            left=tuple(p.copy for p in self.pending if p.open),
+            waits=tuple(KernelWait(slot, count) for slot, count in self.waits.items()),
+            reads=frozenset(self.reads),
+            writes=frozenset(self.writes),
+        )
+
+    def _block(self, block: Block, in_loop: bool) -> None:
+        for operation in block.operations:
+            self._operation(operation, in_loop)
+            loops = in_loop or operation.name.endswith(_LOOPS)
+            for region in operation.regions:
+                for inner in region:
+                    self._block(inner, loops)
+
+    def _operation(self, operation: Operation, in_loop: bool) -> None:
+        name = operation.name
+        if "enqueue" in name and "dma" in name:
+            self._start(operation)
+        elif "wait" in name and "dma" in name:
+            self._wait(operation, in_loop)
+        elif operation.results and operation.results[0].type.kind == "memref":
+            self._view(operation)
+        else:
+            self._access(operation)
+
+    def _view(self, operation: Operation) -> None:
+        """A slice, reshape or cast of a Ref is the same memory."""
+        base = next((v for v in operation.operands if v.type.kind == "memref"), None)
+        if base in self.roots:
+            self.roots.update((result, self.roots[base]) for result in operation.results)
+
+    def _start(self, operation: Operation) -> None:
+        """Operands are the source, its semaphore, the destination, its semaphore, the device; some may be missing."""
+        refs = [v for v in operation.operands if v.type.kind == "memref"]
+        data = [v for v in refs if not v.type.is_semaphore]
+        if len(data) < 2:
+            return self._access(operation)
+        before = refs.index(data[1])
+        semaphores = [(refs.index(v) < before, self.roots.get(v)) for v in refs if v.type.is_semaphore]
+        copy = KernelCopy(
+            self.roots.get(data[0]),
+            self.roots.get(data[1]),
+            next((s for of_source, s in semaphores if of_source), None),
+            next((s for of_source, s in semaphores if not of_source), None),
+            remote=any(v.type.kind == "integer" for v in operation.operands),
+        )
+        if copy.semaphores:
+            self.pending.append(_Pending(copy, set(copy.semaphores)))
+        else:
+            self._during(copy)
+        return None
+
+    def _during(self, copy: KernelCopy) -> None:
+        """A copy that begins and ends inside the kernel is an access of it."""
+        self.reads.update(s for s in [copy.source] if s)
+        self.writes.update(s for s in [copy.destination] if s)
+
+    def _wait(self, operation: Operation, in_loop: bool) -> None:
+        for value in operation.operands:
+            if value.type.is_semaphore and (slot := self.roots.get(value)):
+                self._wait_on(slot, in_loop)
+
+    def _wait_on(self, slot: Slot, in_loop: bool) -> None:
+        own = next((p for p in self.pending if slot in p.open), None)
+        if own is None:
+            before = self.waits.get(slot, 0)
+            self.waits[slot] = None if in_loop or before is None else before + 1
+            return
+        own.open.discard(slot)
+        if not own.open:
+            self._during(own.copy)
+
+    def _access(self, operation: Operation) -> None:
+        slots = {self.roots[v] for v in operation.operands if v in self.roots and not v.type.is_semaphore}
+        if "store" not in operation.name:
+            self.reads |= slots
+        if "load" not in operation.name:
+            self.writes |= slots
+
+
+def _infer(instruction: Instruction, why: str) -> Kernel:
+    """From the type alone: a result semaphore is a copy in flight, an operand semaphore one that is completed."""
+    leaves = list(instruction.shape.leaves())
+    aliased = {_leaf_number(instruction, path): operand for path, (operand, _) in instruction.aliases.items()}
+    semaphores = [Slot("result", i) for i, leaf in enumerate(leaves) if leaf.is_semaphore and i not in aliased]
+    fresh = [Slot("result", i) for i, leaf in enumerate(leaves) if not leaf.is_semaphore and i not in aliased]
+    operands = [Slot("operand", i) for i in range(len(instruction.operands))]
+    if not semaphores:
+        return Kernel(reads=frozenset(operands), writes=frozenset(fresh), inferred=why)
+    sources = [Slot("operand", operand) for operand in aliased.values()] or operands
+    last = semaphores[-1]
+    copies = [
+        KernelCopy(source, destination, semaphores[0] if len(semaphores) > 1 else None, last)
+        for source, destination in zip(sources, fresh, strict=False)
+    ]
+    return Kernel(left=tuple(copies), inferred=why)
+
+
+def _leaf_number(instruction: Instruction, path: tuple[int, ...]) -> int:
+    """The flattened number of the result at ``path``; Pallas calls return a value or a flat tuple."""
+    return path[0] if path else 0
