@@ -24,6 +24,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from asyncops.checker.events import Access, Box, Half, Mark, Signal, Start, Wait
+from asyncops.explorer.findings import When
 from asyncops.explorer.steps import Machine, Step, as_set
 
 BEGINS = frozenset({"enter", "allocate"})
@@ -50,15 +51,18 @@ class Life:
 
     marks: tuple[tuple[int, bool], ...]  # (step, whether it begins the life)
 
-    def offence(self, executed: int) -> tuple[bool, int] | None:
-        """None if the resource lives in a state, else whether its life has begun, and the mark that tells.
+    def offence(self, executed: int) -> tuple[When, int] | None:
+        """None if the resource lives in a state; else when, and the mark that ended or begins its life.
 
-        That mark is the one which ended the life, or which is yet to begin it. A life whose first mark ends
-        it began before the program did.
+        A life whose first mark ends it began before the program did.
         """
         passed = [mark for mark in self.marks if executed >> mark[0] & 1]
         number, begins = passed[-1] if passed else self.marks[0]
-        return None if begins == bool(passed) else (bool(passed), number)
+        if begins == bool(passed):
+            return None
+        if not passed:
+            return "before", number
+        return ("after" if passed[-1] is self.marks[-1] else "between"), number
 
 
 @dataclass(frozen=True, slots=True)

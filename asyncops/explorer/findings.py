@@ -9,6 +9,7 @@ from typing import Literal
 from asyncops.checker.events import Point
 
 Schedule = tuple[Point, ...]
+When = Literal["before", "between", "after"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +59,14 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """The access, start, signal or wait ``touch`` comes ``when`` ("before" or "after") its resource lives.
+    """The access, start, signal or wait ``touch`` comes while something it touches does not live.
 
-    ``mark`` is the one that begins the life which has not begun, or ended the one which is over.
+    ``when``: "before" its first life, "between" two, or "after" its last, as told by the marks of one core.
+    ``mark``: the one which ended the life before, or will begin the first.
     """
 
     touch: Point
-    when: Literal["before", "after"]
+    when: When
     mark: Point
     schedule: Schedule = field(compare=False)
 

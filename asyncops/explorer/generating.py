@@ -34,8 +34,6 @@ def draw_program(chooser: Chooser) -> Program:
     if draft.flag():
         for _ in draft.many(1, MAX_CHANGES):
             _change(draft)
-    if draft.flag(6):
-        _add_scopes(draft)
     if draft.flag(3):
         _add_lives(draft)
     if draft.flag(5):
@@ -44,10 +42,12 @@ def draw_program(chooser: Chooser) -> Program:
 
 
 def _change(draft: Draft) -> None:
-    """Breaks (or mends) one event."""
+    """Breaks (or mends) one event; not a mark, and not across one, for a core uses what it allocated."""
     line = draft.cores[draft.core()]
     if line:
-        draft.pick(CHANGES)(draft, line, draft.chooser.integer(0, len(line) - 1))
+        change, i = draft.pick(CHANGES), draft.chooser.integer(0, len(line) - 1)
+        if not any(isinstance(event, Mark) for event in (line[i], line[i - 1])):
+            change(draft, line, i)
 
 
 def _drop(draft: Draft, line: list[Event], i: int) -> None:
@@ -102,16 +102,6 @@ def _add_lives(draft: Draft) -> None:
         semaphores: tuple[Hashable, ...] = tuple(f"{name}{c}" for name in draft.pick(("s", "st", "sg", "")))
         line.insert(0, Mark("enter", f"k{c}", memory, semaphores))
         line.append(Mark("exit", f"k{c}", memory, semaphores))
-
-
-def _add_scopes(draft: Draft) -> None:
-    """Memory and a semaphore of one core that live for a part of it, twice perhaps, as in a loop."""
-    core = draft.core()
-    memory, semaphores = (Box(f"y{draft.device(core)}"),), (f"t{core}",)
-    marks: list[Event] = []
-    for _ in draft.many(1, 2):
-        marks += [Mark(kind, "scope", memory, semaphores) for kind in ("allocate", "free")]
-    draft.weave(core, marks)
 
 
 def _add_barrier(draft: Draft) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 
-from asyncops.checker.events import Access, Box, Copy, Event, Signal, Start, Wait
+from asyncops.checker.events import Access, Box, Copy, Event, Mark, Signal, Start, Wait
 from asyncops.explorer.drafting import Draft
 
 SLOTS = 2
@@ -147,6 +147,23 @@ def tested_semaphore(draft: Draft) -> None:
     draft.weave(core, [Start(copy), test, *_uses(draft, copy), *_wait_written(draft, copy)])
 
 
+def scoped_copy(draft: Draft) -> None:
+    """A copy into memory of a scope, which may come twice as in a loop; a neighbour may send into it, too."""
+    core = draft.core()
+    memory, semaphore = Box(f"z{core}"), f"u{core}"
+    events: list[Event] = []
+    for _ in draft.many(1, 2):
+        allocate, free = (Mark(kind, "scope", (memory,), (semaphore,)) for kind in ("allocate", "free"))
+        copy = replace(_copy(draft, core, core, receive=semaphore), destination=memory)
+        events += [allocate, Start(copy), *_wait_written(draft, copy), *_read(draft, memory), free]
+    if draft.flag(3):
+        neighbour = draft.neighbour(core)
+        copy = replace(_copy(draft, neighbour, core, receive=semaphore), destination=memory)
+        draft.weave(neighbour, [Start(copy)])
+        events[-1:] = [*_wait_written(draft, copy), *events[-1:]]
+    draft.weave(core, events)
+
+
 IDIOMS: tuple[Callable[[Draft], None], ...] = (
     plain_access,
     local_copy,
@@ -161,6 +178,7 @@ IDIOMS: tuple[Callable[[Draft], None], ...] = (
     lock,
     competing_waits,
     tested_semaphore,
+    scoped_copy,
 )
 
 

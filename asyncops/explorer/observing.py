@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, get_args
 
 from asyncops.checker.events import Point
 from asyncops.explorer.conflicts import Conflicts
-from asyncops.explorer.findings import Deadlock, Leak, Race, Schedule, Stray, Unfinished
+from asyncops.explorer.findings import Deadlock, Leak, Race, Schedule, Stray, Unfinished, When
 from asyncops.explorer.steps import Machine, State, as_set, bits
 
 F = TypeVar("F")
@@ -72,11 +72,9 @@ class Observer:
             lambda: Unfinished(self._point(completion), self._point(mark), self._schedule(state)),
         )
 
-    def _stray(self, state: State, n: int, begun: bool, mark: int) -> None:
-        when = "after" if begun else "before"
-        self.strays.keep(
-            (n, begun, mark), lambda: Stray(self._point(n), when, self._point(mark), self._schedule(state))
-        )
+    def _stray(self, state: State, n: int, when: When, mark: int) -> None:
+        key = (n, mark, get_args(When).index(when))
+        self.strays.keep(key, lambda: Stray(self._point(n), when, self._point(mark), self._schedule(state)))
 
     def _leak(self, state: State, semaphore: int, mark: int | None) -> None:
         count, identity = state.counts[semaphore], self._machine.semaphores[semaphore]

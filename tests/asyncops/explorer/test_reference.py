@@ -189,7 +189,11 @@ class Reference:
                     if not named and first.kind in ("enter", "allocate"):
                         yield "before"
                     if named and not named[-1]:
-                        yield "after"
+                        more = any(
+                            isinstance(e, Mark) and name in (*e.memory, *e.semaphores)
+                            for e in core.events[position:]
+                        )
+                        yield "between" if more else "after"
 
     def held(self, state: State) -> Iterator[tuple[Point, tuple[Box | None, ...], tuple[Hashable, ...]]]:
         for (c, i, copy), (stage, _, _) in zip(self.copies, state[1], strict=True):
