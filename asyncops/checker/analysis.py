@@ -1,0 +1,222 @@
+"""One concrete run of a program on all its devices, with what the rules ask about it.
+
+An :class:`Analysis` holds the event program, its order, and the traces it was recorded from. Rules (``rules/``) read facts
+here and yield :class:`Finding` values; :mod:`.findings` turns those into diagnostics.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from asyncops.checker import events, replay
+from asyncops.checker.events import Copy, Half, Location, Mark, Point, Signal, Site, Start, Wait
+from asyncops.checker.memory import Buffer
+from asyncops.checker.order import Order, Race, Touch, Use, must_happen_before
+from asyncops.checker.recording import Entry, Problem, SemaphoreKey, Trace
+
+RACE_LIMIT = 400
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A defect as a rule sees it.
+
+    ``subjects`` are the things it is about (source lines of copies, semaphores): findings that share one are one
+    defect. ``evidence`` is what a witness has to reproduce: a race, a touch, a stuck wait, a leftover.
+    """
+
+    code: str
+    message: str
+    site: Site
+    help: str
+    related: tuple[tuple[str, Location], ...] = ()
+    subjects: frozenset[Hashable] = frozenset()
+    evidence: Any = None
+    severity: str | None = None
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """A wait that never returns, and what its semaphore gets in all."""
+
+    point: Point
+    wait: Wait
+    entry: Entry
+    supplied: int
+    demanded: int
+
+    @property
+    def is_short(self) -> bool:
+        """True when even everything ever signalled is not enough for all waits."""
+        return self.supplied < self.demanded
+
+
+class Analysis:
+    """Facts about one event program."""
+
+    def __init__(self, program: events.Program, traces: Sequence[Trace], devices: int):
+        self.program, self.traces, self.devices = program, traces, devices
+
+    @cached_property
+    def order(self) -> Order:
+        """Must-happen-before."""
+        return must_happen_before(self.program)
+
+    @cached_property
+    def outcome(self) -> Any:
+        """What happens when every core runs as far as it can."""
+        return replay.run_to_end(self.program)
+
+    @cached_property
+    def races(self) -> tuple[Race, ...]:
+        """Races, a few for each pair of source lines."""
+        return self.order.races(limit=RACE_LIMIT, per_place=2)
+
+    @cached_property
+    def touches(self) -> tuple[Touch, ...]:
+        """Copies and signals outside the life of what they touch."""
+        return self.order.touches()
+
+    @cached_property
+    def problems(self) -> list[Problem]:
+        """Defects seen while running."""
+        return [problem for trace in self.traces for problem, _ in trace.problems]
+
+    @cached_property
+    def stuck(self) -> list[Stuck]:
+        """Waits that never return."""
+        balances = self.order.balances()
+        found = []
+        for point in self.outcome.stuck:
+            wait = self.event(point)
+            balance = balances.get(wait.semaphore)
+            supplied = balance.initial + balance.signalled if balance else 0
+            found.append(Stuck(point, wait, self.entry(point), supplied, balance.waited if balance else wait.amount))
+        return found
+
+    # -- looking up --
+
+    def event(self, point: Point) -> Any:
+        """The event at a point."""
+        return self.program.cores[point.core].events[point.index]
+
+    def entry(self, point: Point) -> Entry:
+        """What was recorded for the event at a point."""
+        return self.traces[point.core].entries[point.index]
+
+    def device(self, point: Point) -> int:
+        """The device a point's core belongs to."""
+        return self.program.cores[point.core].device
+
+    def where(self, point: Point) -> str:
+        """" on device 2", empty in a program of one device."""
+        return f" on device {self.device(point)}" if self.devices > 1 else ""
+
+    def when(self, site: Site) -> str:
+        """" at grid step 3", empty outside loops and grids."""
+        moment = str(site.moment)
+        return f" ({moment})" if moment else ""
+
+    @cached_property
+    def starts(self) -> list[tuple[Point, Copy]]:
+        """Every copy with the point of its start."""
+        return [(Point(c, i), copy) for c, i, copy in self.program.copies()]
+
+    @cached_property
+    def feeds(self) -> dict[Hashable, list[Point]]:
+        """Per semaphore, the signals and starts of copies that count on it, in program order per core."""
+        found: dict[Hashable, list[Point]] = defaultdict(list)
+        for c, core in enumerate(self.program.cores):
+            for i, event in enumerate(core.events):
+                if isinstance(event, Signal):
+                    found[event.semaphore].append(Point(c, i))
+                elif isinstance(event, Start):
+                    for key in {event.copy.source_semaphore, event.copy.destination_semaphore} - {None}:
+                        found[key].append(Point(c, i))
+        return found
+
+    @cached_property
+    def waits(self) -> dict[Hashable, list[Point]]:
+        """Per semaphore, the waits on it."""
+        found: dict[Hashable, list[Point]] = defaultdict(list)
+        for c, core in enumerate(self.program.cores):
+            for i, event in enumerate(core.events):
+                if isinstance(event, Wait):
+                    found[event.semaphore].append(Point(c, i))
+        return found
+
+    def waits_naming(self, box: Any, core: int) -> Iterator[Point]:
+        """Waits of a core for copies whose descriptor names a region like ``box``."""
+        for i, entry in enumerate(self.traces[core].entries):
+            view = getattr(entry.op, "view", None) if entry.kind == "wait" else None
+            if view is not None and box is not None and view.root is box.buffer:
+                if view.region == getattr(box, "region", None):
+                    yield Point(core, i)
+
+    def last_wait_before(self, point: Point, semaphore: Hashable) -> Point | None:
+        """The wait on a semaphore that comes last before ``point`` on the same core."""
+        before = [w for w in self.waits[semaphore] if w.core == point.core and w.index < point.index]
+        return before[-1] if before else None
+
+    def is_known_complete(self, start: Point, half: Half, mark: Point) -> bool:
+        """True when a copy's half is surely over at a mark."""
+        return self.order.before(Point(start.core, start.index, half), mark)
+
+    def marks(self, kind: str) -> Iterator[tuple[Point, Mark]]:
+        """All marks of a kind."""
+        for c, core in enumerate(self.program.cores):
+            for i, event in enumerate(core.events):
+                if isinstance(event, Mark) and event.kind == kind:
+                    yield Point(c, i), event
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+def name_of(thing: Any) -> str:
+    """A box, semaphore or buffer in the user's terms."""
+    region = getattr(thing, "region", None)
+    if region is not None:
+        return str(region)
+    return str(thing)
+
+
+def copy_text(copy: Copy) -> str:
+    """ "the copy x[0] -> buf[1]"."""
+    kind = "remote copy" if copy.kind == "remote" else "pipeline copy" if copy.kind == "pipeline" else "copy"
+    return f"the {kind} {copy.name}" if copy.name else f"the {kind}"
+
+
+def copy_subjects(copy: Copy) -> set[Hashable]:
+    """What a finding about a copy is about: the line that starts it, and its semaphores' buffers."""
+    subjects: set[Hashable] = {("line", copy.site.location)}
+    for key in (copy.source_semaphore, copy.destination_semaphore):
+        if isinstance(key, SemaphoreKey):
+            subjects |= semaphore_subjects(key)
+    return subjects
+
+
+def semaphore_subjects(key: SemaphoreKey) -> set[Hashable]:
+    """What a finding about a semaphore is about: the semaphore as the program names it, on whichever device."""
+    return {("semaphore", key.buffer.path)}
+
+
+def lines(*pairs: tuple[str, Location | None]) -> tuple[tuple[str, Location], ...]:
+    """Related locations, without those that are not known, each line once."""
+    seen: set[Any] = set()
+    result = []
+    for label, location in pairs:
+        if location is not None and (location.file, location.line) not in seen:
+            seen.add((location.file, location.line))
+            result.append((label, location))
+    return tuple(result)
+
+
+__all__ = [
+    "Analysis", "Buffer", "Finding", "Half", "Race", "Stuck", "Touch", "Use", "copy_subjects", "copy_text", "lines",
+    "name_of", "semaphore_subjects",
+]  # fmt: skip

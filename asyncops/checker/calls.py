@@ -1,0 +1,294 @@
+"""Kernel calls: from the operands of a ``pallas_call`` to the events of its grid steps.
+
+A kernel's Refs are bound to buffers (the caller's arrays where they are passed whole, memory of the call's own for
+windows, scratch and scalars), then its body runs once per grid step, in row-major order, with the block pipeline of
+:mod:`.pipelines` around it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from asyncops.checker import pipelines, scalars
+from asyncops.checker.events import Location, Site
+from asyncops.checker.memory import Buffer
+from asyncops.checker.skeleton import (
+    ArrayValue, Interpreter, Moment, Outcome, State, Unmodelled,
+)  # fmt: skip
+from stateful import higher_order as ho
+from stateful import terms
+from stateful._jax import names
+from stateful._jax import primitives as p
+from stateful.types import MemorySpace, RefType, View
+
+
+@dataclass(eq=False, slots=True)
+class KernelCall:
+    """One run of a kernel on one device: ``number`` counts the kernel calls of that device's program."""
+
+    number: int
+    form: Any
+    location: Location | None
+    stack: tuple[Location, ...]
+    windows: tuple[pipelines.Window, ...] = ()
+    buffers: list[Buffer] = field(default_factory=list)
+    has_copies: bool = True
+    pipeline: Any = None
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return self.form.name
+
+
+class KernelInterpreter(Interpreter):
+    """Runs kernels as well as bodies."""
+
+    def run_kernel(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
+        """A kernel call: binds its Refs, enters, runs the grid, exits."""
+        static = form.form
+        if static.backend != "tpu":
+            raise Unmodelled(f"kernel {static.name} is for {static.backend}, which is not modelled", location)
+        if len(static.programs) != 1 or static.programs[0].axes:
+            raise Unmodelled(f"kernel {static.name} runs on several cores, which is not modelled", location)
+        call = KernelCall(state.calls, static, location, stack)
+        state.calls += 1
+        outer_call, outer_moment, outer_grid = state.call, state.moment, state.grid
+        state.call = call
+        if call.number:
+            state.moment = outer_moment.inside("call", call.number)
+        arguments, outputs = self._bind(call, form, value, state)
+        own = [b for b in call.buffers if b.role != "operand"]
+        self.enter(state, call, own)
+        paths = self._grid(call, form, value, arguments, state)
+        results: list[Outcome] = []
+        for path in paths:
+            self.leave(path, call, own)
+            path.call, path.moment, path.grid = outer_call, outer_moment, outer_grid
+            results.append((outputs, path))
+        return results
+
+    def enter(self, state: State, call: KernelCall, buffers: Sequence[Buffer]) -> None:
+        """The kernel starts on this core."""
+        site = Site(call.location, state.moment, call.name, call.stack)  # type: ignore[arg-type]
+        self.machine.mark(state, "enter", call, call.buffers, site)
+
+    def leave(self, state: State, call: KernelCall, buffers: Sequence[Buffer]) -> None:
+        """The kernel ends on this core."""
+        site = Site(call.location, state.moment, call.name, call.stack)  # type: ignore[arg-type]
+        self.machine.mark(state, "exit", call, buffers, site)
+
+    # -- binding --
+
+    def _bind(self, call: KernelCall, form: Any, value: Any, state: State) -> tuple[list[Any], tuple[Any, ...]]:
+        static, program = form.form, form.form.programs[0]
+        labels = names.variable_names(program.body.jaxpr)
+        call.has_copies = uses_copies(program.body.jaxpr)
+        arguments: list[Any] = [self._constant(a, value, call, i, state) for i, a in enumerate(form.constants)]
+        position = len(arguments)
+        for i, atom in enumerate(form.scalars):
+            variable = program.body.inputs[position + i]
+            arguments.append(self._scalar(value(atom), variable, labels[position + i], call, i, state).whole())
+        position += len(form.scalars)
+        given = [value(a) for a in form.inputs]
+        operands = [
+            self._operand(v, static.windows[i], labels[position + i], call, i, state) for i, v in enumerate(given)
+        ]
+        results = self._results(call, static, operands, labels, position + len(given), state)
+        call.windows = tuple(
+            self._window(call, w, buffer, labels[position + i], i, len(given), static, state)
+            for i, (w, buffer) in enumerate(zip(static.windows, [*operands, *results]))
+        )
+        arguments += [None] * len(call.windows)
+        position += len(static.windows)
+        for i, type_ in enumerate(static.scratch):
+            label = labels[position + i] or f"scratch{i}"
+            arguments.append(self._own(call, label, type_, ("scratch", i), state, "scratch").whole())
+        return arguments, tuple(ArrayValue(b) for b in results)
+
+    def _own(self, call: KernelCall, name: str, type_: RefType, path: tuple[Any, ...], state: State, role: str) -> Buffer:
+        place = state.place
+        core = None if type_.space in (MemorySpace.HBM, MemorySpace.ANY) else place.core
+        buffer = self.memory.buffer(name, type_, place.device, core, ("call", call.number, *path), role)
+        call.buffers.append(buffer)
+        state.cells.contents.pop(buffer, None)
+        return buffer
+
+    def _constant(self, atom: Any, value: Any, call: KernelCall, i: int, state: State) -> Any:
+        given = value(atom)
+        if isinstance(given, ArrayValue):
+            return given.buffer.whole()
+        return given
+
+    def _scalar(self, given: Any, variable: Any, name: str, call: KernelCall, i: int, state: State) -> Buffer:
+        from stateful.types import ref_type
+
+        type_ = ref_type(variable.aval)
+        buffer = self._own(call, name or f"scalar{i}", type_, ("scalar", i), state, "scalar")
+        self._contents(buffer, given, state)
+        return buffer
+
+    def _contents(self, buffer: Buffer, given: Any, state: State) -> None:
+        """What the buffer holds when the kernel starts: the operand's elements, where known."""
+        state.cells.contents.pop(buffer, None)
+        if isinstance(given, ArrayValue):
+            buffer.source = given.buffer.source or given.buffer.name
+            known = state.cells.initial(given.buffer) if given.data is None else given.data
+            given = known
+        elif buffer.source is None:
+            buffer.source = buffer.name
+        if given is not None:
+            state.cells.initialise(buffer, given)
+
+    def _operand(self, given: Any, window: Any, name: str, call: KernelCall, i: int, state: State) -> Buffer:
+        """The caller's array behind an input."""
+        if isinstance(given, View):
+            return given.root  # type: ignore[return-value]
+        if isinstance(given, ArrayValue):
+            call.buffers.append(given.buffer)
+            return given.buffer
+        buffer = self._own(call, name or f"input{i}", window.array, ("operand", i), state, "operand")
+        self._contents(buffer, given, state)
+        return buffer
+
+    def _results(
+        self, call: KernelCall, static: Any, operands: list[Buffer], labels: list[str], at: int, state: State
+    ) -> list[Buffer]:
+        aliased = {o: i for i, o in static.aliases.items()}
+        results = []
+        for o, window in enumerate(static.windows[len(operands) :]):
+            if o in aliased and aliased[o] < len(operands):
+                results.append(operands[aliased[o]])
+                state.cells.disturb(results[-1])
+                continue
+            name = labels[at + o] or f"output{o}"
+            results.append(self._own(call, name, window.array, ("result", o), state, "result"))
+        return results
+
+    def _window(
+        self, call: KernelCall, window: Any, array: Buffer, name: str, i: int, inputs: int, static: Any, state: State
+    ) -> pipelines.Window:
+        is_input = i < inputs
+        name = name or (f"input{i}" if is_input else f"output{i - inputs}")
+        whole = window.space in (MemorySpace.ANY, MemorySpace.HBM, MemorySpace.SEMAPHORE, MemorySpace.HOST)
+        if not window.pipelined and (whole or window.ref.semaphore is not None):
+            return pipelines.Window(i, is_input, window, array, (array,), None)
+        count = pipelines.slot_count(window) if window.pipelined else 1
+        slots = tuple(
+            self._own(call, name, window.ref, ("window", i, k), state, "window") for k in range(count)
+        )
+        if is_input and not window.pipelined:
+            for slot in slots:
+                self._contents(slot, ArrayValue(array), state)
+        semaphore = None
+        if window.pipelined and call.has_copies:
+            type_ = RefType((count,), "dma_sem", MemorySpace.SEMAPHORE, pipelines.DMA)
+            path = ("call", call.number, "pipeline", i)
+            semaphore = self.memory.buffer(f"the pipeline of {name}", type_, state.place.device, state.place.core, path, "pipeline")
+        return pipelines.Window(i, is_input, window, array, slots, semaphore)
+
+    # -- the grid --
+
+    def _grid(self, call: KernelCall, form: Any, value: Any, arguments: list[Any], state: State) -> list[State]:
+        sizes = [g if isinstance(g, int) else value(g) for g in form.grid]
+        return self.run_grid(call, sizes, arguments, state)
+
+    def run_grid(self, call: KernelCall, sizes: list[Any], arguments: list[Any], state: State) -> list[State]:
+        """All grid steps in order."""
+        sizes = [self.policy.concretise(state, scalars.as_term(n)) for n in sizes]  # type: ignore[attr-defined]
+        steps = list(itertools.islice(itertools.product(*(range(n) for n in sizes)), 200_001))
+        if len(steps) > 200_000:
+            raise Unmodelled(f"grid of {call.name} has more than 200,000 steps", call.location)
+        outer = state.moment
+        flow = pipelines.Flow(self, call, arguments)
+        call.pipeline = flow
+        paths = [state]
+        for number, step in enumerate(steps):
+            following = steps[number + 1] if number + 1 < len(steps) else None
+            reached: list[State] = []
+            for path in paths:
+                path.grid = tuple(zip(step, sizes))
+                path.moment = outer.inside("grid step", _step_text(step)) if sizes else outer
+                reached += flow.run_step(path, number, step, following)
+            paths = reached
+        for path in paths:
+            flow.finish(path)
+            path.moment = outer
+        return paths
+
+    def run_body(self, call: KernelCall, arguments: list[Any], state: State) -> list[State]:
+        """One grid step's body."""
+        return [path for _, path in self.run(call.form.programs[0].body, arguments, state)]
+
+    def load(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
+        """A load; the pipeline hears of loads from windows."""
+        self._tell_pipeline(op.view, False, False, state, site)
+        return super().load(op, eqn, value, state, site)
+
+    def store(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
+        """A store; the pipeline hears of stores to windows."""
+        self._tell_pipeline(op.view, True, op.masked, state, site)
+        return super().store(op, eqn, value, state, site)
+
+    def accumulate(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
+        """A read and a store."""
+        self._tell_pipeline(op.view, False, False, state, site)
+        self._tell_pipeline(op.view, True, False, state, site)
+        return super().accumulate(op, eqn, value, state, site)
+
+    def _tell_pipeline(self, view: View, write: bool, masked: bool, state: State, site: Site) -> None:
+        flow = state.call.pipeline if state.call is not None else None
+        if flow is not None and view.root.role == "window":  # type: ignore[attr-defined]
+            flow.touched(state, view, write, masked, site)
+
+    def index_map(self, window: Any, step: Sequence[Any], arguments: list[Any], call: KernelCall, state: State) -> tuple[Any, ...]:
+        """The block index of a window at a grid step."""
+        body = window.index_map
+        static = call.form
+        scalars_ = arguments[static.constants : static.constants + static.scalar_prefetch]
+        outer = state.grid
+        ((values, _),) = self.run(body, [*step, *scalars_][: len(body.inputs)], state)
+        state.grid = outer
+        return tuple(
+            self.unknown(v.aval, _NoEquation, state) if x is None else scalars.as_term(x)
+            for x, v in zip(values, body.outputs)
+        )
+
+
+class _NoEquation:
+    """Names the symbol of a block index that is not known."""
+
+    class primitive:  # noqa: N801
+        name = "block index"
+
+
+def _step_text(step: Sequence[Any]) -> str:
+    return str(step[0]) if len(step) == 1 else f"({', '.join(map(str, step))})"
+
+
+_ASYNCHRONOUS = {p.dma_start, p.dma_wait, p.semaphore_signal, p.semaphore_wait}
+_USES_COPIES: dict[int, tuple[Any, bool]] = {}
+
+
+def uses_copies(jaxpr: Any) -> bool:
+    """True where a body starts a copy or touches a semaphore itself, however deep."""
+    found = _USES_COPIES.get(id(jaxpr))
+    if found is None:
+        answer = any(_equation_uses_copies(e) for e in jaxpr.eqns)
+        found = _USES_COPIES[id(jaxpr)] = (jaxpr, answer)
+    return found[1]
+
+
+def _equation_uses_copies(eqn: Any) -> bool:
+    from asyncops.checker.skeleton import bodies_of
+
+    form = ho.normal_form(eqn)
+    if form is not None:
+        return any(uses_copies(b.jaxpr) for b in bodies_of(form))
+    return eqn.primitive in _ASYNCHRONOUS
+
+
+__all__ = ["KernelCall", "KernelInterpreter", "Moment", "terms", "uses_copies"]

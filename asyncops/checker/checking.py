@@ -1,0 +1,176 @@
+"""``asyncops.check``: traces a function, runs it on every device and path, and applies the rules."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from asyncops.checker import findings, paths, recording
+from asyncops.checker.analysis import Analysis
+from asyncops.checker.devices import ProgramInterpreter, Topology
+from asyncops.checker.memory import Cells, Memory
+from asyncops.checker.report import KernelSummary, Report
+from asyncops.checker.skeleton import Compiler, OutOfBudget, Place, State, Unmodelled, bodies_of
+from stateful import higher_order as ho
+from stateful import terms
+from stateful._jax import jaxprs
+from stateful.errors import InvalidArgumentError
+from stateful.terms import Conditions
+
+MOST_COMBINATIONS = 64
+
+
+@dataclass
+class Run:
+    """One path of one device."""
+
+    trace: recording.Trace
+    conditions: Conditions
+    narrowed: list[str]
+
+
+def check(
+    fn: Any, *args: Any, values: bool = False, calls: int = 1, target: str | None = None, requires: Any = None
+) -> Report:
+    """Checks every kernel in a program, and the program around them.
+
+    Args:
+      fn: anything ``jax.make_jaxpr`` can trace; kernels may be under ``jit``, ``shard_map``, ``scan``, ...
+      args: example arguments, arrays or ``jax.ShapeDtypeStruct``. They are shapes, unless ``values``.
+      values: rely on concrete integer and boolean arguments being what they are.
+      calls: how many times in a row the whole program runs.
+      target: the chip ("v5e", "v6e", ...) for kernels that ask which one they run on.
+      requires: what the kernel's contract promises of its integer arguments.
+
+    Returns:
+      A :class:`Report`; ``report.verdict`` is "findings", "unknown" or "clean".
+
+    Raises:
+      InvalidArgumentError: ``calls`` is not a positive integer.
+    """
+    if not isinstance(calls, int) or calls < 1:
+        raise InvalidArgumentError(f"calls must be a positive integer, got {calls!r}")
+    started = time.perf_counter()
+    closed = jaxprs.open_jaxpr(jax.make_jaxpr(fn)(*args))
+    return check_jaxpr(closed, jax.tree.leaves(args), values=values, calls=calls, started=started)
+
+
+def check_jaxpr(closed: Any, args: Sequence[Any], *, values: bool, calls: int, started: float) -> Report:
+    """Checks an opened jaxpr."""
+    session = _Session(closed, args, values, calls)
+    session.run()
+    return session.report(time.perf_counter() - started)
+
+
+class _Session:
+    """One check: the runs of every device and path, and what they show."""
+
+    def __init__(self, closed: Any, args: Sequence[Any], values: bool, calls: int):
+        self.closed, self.args, self.values, self.calls = closed, args, values, calls
+        self.compiler, self.memory = Compiler(), Memory()
+        self.devices = device_count(closed.jaxpr)
+        self.unknowns: dict[str, None] = {}
+        self.assumptions: dict[str, None] = {}
+        self.seen: list[findings.Seen] = []
+        self.events = 0
+        self.kernels: dict[str, int] = {}
+
+    def run(self) -> None:
+        """Every device and path, then the rules on every combination."""
+        if not has_kernels(self.closed.jaxpr):
+            return
+        per_device = [self._paths(d) for d in range(self.devices)]
+        if any(not runs for runs in per_device):
+            return
+        for combination in self._combinations(per_device):
+            self._analyse(combination)
+
+    def _paths(self, device: int) -> list[Run]:
+        try:
+            runs, complete = paths.explore_paths(lambda policy: self._one(device, policy))
+        except (Unmodelled, OutOfBudget) as e:
+            self.unknowns[str(e)] = None
+            return []
+        if not complete:
+            self.unknowns["not every path was followed"] = None
+        return runs
+
+    def _one(self, device: int, policy: paths.PathPolicy) -> Run:
+        topology = Topology(policy)
+        recorder = recording.Recorder(self.memory, policy, topology)
+        topology.machine = recorder
+        run = ProgramInterpreter(policy, recorder, self.memory, self.compiler)
+        run.values_known = self.values
+        trace = recording.Trace(device, None)
+        state = State(Place(device), Cells(), Conditions(), trace)
+        for _ in range(self.calls):
+            arguments = run.arguments(self.closed, list(self.args), state)
+            ((_, state),) = run.run(self.closed, arguments, state)
+        return Run(trace, state.path, policy.narrowed)
+
+    def _combinations(self, per_device: list[list[Run]]) -> Iterable[tuple[Run, ...]]:
+        if self.devices == 1:
+            yield from ((run,) for run in per_device[0])
+            return
+        if math.prod(len(runs) for runs in per_device) > MOST_COMBINATIONS:
+            self.unknowns["not every combination of paths on the devices was followed"] = None
+            longest = max(len(runs) for runs in per_device)
+            yield from (tuple(runs[min(i, len(runs) - 1)] for runs in per_device) for i in range(longest))
+            return
+        stack: list[tuple[Run, ...]] = [()]
+        for runs in per_device:
+            stack = [(*chosen, run) for chosen in stack for run in runs]
+        yield from stack
+
+    def _analyse(self, combination: tuple[Run, ...]) -> None:
+        joint: Conditions | None = Conditions()
+        for run in combination:
+            for fact in run.conditions.facts():
+                joint = joint.assume(fact) if joint is not None else None
+        model = terms.find_model(joint) if joint is not None else None
+        if model is None:
+            return
+        traces = [run.trace for run in combination]
+        program = recording.finish(traces, [model] * len(traces))
+        self.events += sum(len(core.events) for core in program.cores)
+        for trace in traces:
+            for entry in trace.entries:
+                if entry.kind == "enter":
+                    self.kernels.setdefault(entry.what.name, 0)
+        analysis = Analysis(program, traces, self.devices)
+        self.seen += findings.findings_of(analysis)
+
+    def report(self, seconds: float) -> Report:
+        """The report of what was seen."""
+        found = findings.diagnose(self.seen)
+        found.sort(key=lambda d: (d.severity != "error", d.severity != "warning", str(d.location), d.code))
+        kernels = tuple(KernelSummary(name, self.events, self.devices, seconds) for name in self.kernels)
+        return Report(tuple(found), tuple(self.assumptions), tuple(self.unknowns), kernels)
+
+
+def device_count(jaxpr: Any) -> int:
+    """How many devices the largest mesh in the program has."""
+    most = 1
+    for eqn in jaxpr.eqns:
+        form = ho.normal_form(eqn)
+        if form is None:
+            continue
+        if isinstance(form, ho.ShardMap):
+            most = max(most, math.prod(form.mesh.values()))
+        if not isinstance(form, ho.Kernel):
+            most = max([most, *(device_count(b.jaxpr) for b in bodies_of(form))])
+    return most
+
+
+def has_kernels(jaxpr: Any) -> bool:
+    """True where the program holds a kernel call, however deep."""
+    for eqn in jaxpr.eqns:
+        form = ho.normal_form(eqn)
+        if isinstance(form, ho.Kernel) or (form is not None and any(has_kernels(b.jaxpr) for b in bodies_of(form))):
+            return True
+    return False

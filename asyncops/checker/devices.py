@@ -1,0 +1,185 @@
+"""The devices of a program: who runs it, on which mesh axes, and whom a remote operation means.
+
+Every device runs the whole program. Inside ``shard_map`` it sees its shards and knows its place on the mesh; device
+numbers are positions in the mesh, row-major, which is what JAX's logical device ids are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from asyncops.checker import scalars
+from asyncops.checker.calls import KernelInterpreter
+from asyncops.checker.events import Site
+from asyncops.checker.recording import Problem
+from asyncops.checker.skeleton import ArrayValue, Outcome, Place, State, Unmodelled
+from stateful import terms
+from stateful._jax import names
+from stateful.types import MemorySpace, RefType, ref_type
+
+
+def device_axes(mesh: dict[str, int], device: int) -> tuple[tuple[str, int, int], ...]:
+    """(name, index, size) per mesh axis for a device number."""
+    sizes = list(mesh.values())
+    index = np.unravel_index(device, sizes) if sizes else ()
+    return tuple((name, int(i), size) for (name, size), i in zip(mesh.items(), index))
+
+
+class Topology:
+    """Resolves ``device_id`` and core arguments to device numbers."""
+
+    def __init__(self, policy: Any):
+        self.policy = policy
+        self.machine: Any = None
+
+    def target(self, state: State, device: Any, site: Site, core: Any = None) -> tuple[int, int | None]:
+        """(device, core) that a remote operation of this state means."""
+        place: Place = state.place
+        if device is None:
+            return place.device, self._core(state, core)
+        mesh_axes = [a for a in place.axes if a[0] not in place.core_axes]
+        if device.kind == "logical" and not isinstance(device.value, tuple | dict):
+            count = math.prod(size for _, _, size in mesh_axes) if mesh_axes else 1
+            number = self._value(state, device.value, count, site)
+            return number, self._core(state, core)
+        coordinates = {name: index for name, index, _ in mesh_axes}
+        given = device.value
+        if not isinstance(given, dict):
+            given = dict(zip(coordinates, given if isinstance(given, tuple) else (given,)))
+        for name, term in given.items():
+            self._place(state, name, term, coordinates, mesh_axes, site)
+            if name in place.core_axes:
+                core = term
+        number = 0
+        for name, _, size in mesh_axes:
+            number = number * size + coordinates[name]
+        return number, self._core(state, core)
+
+    def _place(self, state: State, name: Any, term: Any, coordinates: dict[str, int], axes: Any, site: Site) -> None:
+        joined = name if isinstance(name, tuple) else (name,)
+        sizes = [size for axis in joined for n, _, size in axes if n == axis]
+        if len(sizes) != len(joined):
+            return
+        flat = self._value(state, term, math.prod(sizes), site)
+        for axis, index in zip(joined, np.unravel_index(flat, sizes)):
+            coordinates[axis] = int(index)
+
+    def _value(self, state: State, term: Any, count: int, site: Site) -> int:
+        value = self.policy.concretise(state, term, 0, count - 1)
+        if not 0 <= value < count:
+            self.machine.problem(state, Problem(
+                "AO305", f"device id {value} is outside the mesh of {count} devices", site,
+                "wrap the neighbour's index with lax.rem(index + size, size)",
+            ))  # fmt: skip
+            value %= count
+        return value
+
+    def _core(self, state: State, core: Any) -> int | None:
+        if core is None or state.place.core is None:
+            return state.place.core
+        return self.policy.concretise(state, core)
+
+
+class ProgramInterpreter(KernelInterpreter):
+    """Runs a whole program as one device."""
+
+    values_known = False
+
+    def arguments(self, closed: Any, given: list[Any], state: State) -> list[Any]:
+        """What the program's arguments are: arrays by their shape; declared integers by value."""
+        labels = names.variable_names(closed.jaxpr)[len(closed.jaxpr.constvars) :]
+        result = []
+        for i, variable in enumerate(closed.inputs):
+            name = labels[i] if i < len(labels) and labels[i] else f"argument{i}"
+            known = scalars.concrete(given[i]) if self.values_known and i < len(given) else None
+            result.append(self._argument(variable.aval, name, i, known, state))
+        return result
+
+    def _argument(self, aval: Any, name: str, i: int, known: Any, state: State) -> Any:
+        if scalars.is_small_integer(aval) and not aval.shape:
+            return known if known is not None else scalars.fresh(name, aval.dtype)
+        return self._array(aval, name, ("argument", i), known, state, name)
+
+    def _array(self, aval: Any, name: str, path: Any, known: Any, state: State, source: str | None) -> ArrayValue:
+        type_ = ref_type(aval)
+        if type_.space is MemorySpace.DEFAULT:
+            type_ = RefType(type_.shape, type_.dtype, MemorySpace.HBM, type_.semaphore)
+        buffer = self.memory.buffer(name, type_, state.place.device, None, path, "operand")
+        buffer.source = source
+        if known is not None:
+            state.cells.initialise(buffer, known)
+        return ArrayValue(buffer, known)
+
+    def evaluate(self, eqn: Any, args: tuple[Any, ...], state: State) -> Any:
+        """A pure equation; one-element integer arrays are read as scalars."""
+        known = tuple(self._element(a, state) if isinstance(a, ArrayValue) else a for a in args)
+        return super().evaluate(eqn, known, state)
+
+    def _element(self, array: ArrayValue, state: State) -> Any:
+        buffer = array.buffer
+        if array.data is None and math.prod(buffer.type.shape) == 1 and scalars_in(buffer.type):
+            return state.cells.load(buffer.whole())
+        return array.data
+
+    def run_shard_map(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
+        """The body as this device sees it."""
+        count = math.prod(form.mesh.values())
+        if state.place.device >= count:
+            return [((None,) * len(eqn.outvars), state)]
+        outer = state.place
+        state.place = dataclasses.replace(outer, axes=device_axes(form.mesh, outer.device))
+        operands = [
+            self._shard(value(a), v.aval, spec, i, form, eqn, state)
+            for i, (a, v, spec) in enumerate(zip(form.operands, form.jaxpr.inputs, form.in_specs))
+        ]
+        results = []
+        for outs, path in self.run(form.jaxpr, operands, state):
+            path.place = outer
+            results.append((outs, path))
+        return results
+
+    def _shard(self, given: Any, aval: Any, spec: Any, i: int, form: Any, eqn: Any, state: State) -> Any:
+        if not isinstance(given, ArrayValue):
+            return given if given is not None or not aval.shape else None
+        if all(entry is None for entry in spec):
+            return given
+        data = _shard_data(given.data, spec, form.mesh, state.place)
+        path = ("shard", id(eqn), i)
+        source = given.buffer.source
+        name = given.buffer.name
+        if source is not None and data is None:
+            source = f"{source}@device{state.place.device}"
+        return self._array(aval, name, path, scalars.concrete(data) if data is not None else None, state, source)
+
+    def unmodelled(self, what: str, location: Any) -> Unmodelled:
+        """The exception for something without a model."""
+        return Unmodelled(what, location)
+
+
+def scalars_in(type_: RefType) -> bool:
+    """True for integer and boolean arrays."""
+    return type_.semaphore is None and (type_.dtype.startswith(("int", "uint")) or type_.dtype == "bool")
+
+
+def _shard_data(data: Any, spec: Any, mesh: dict[str, int], place: Place) -> Any:
+    if data is None or not hasattr(data, "shape"):
+        return None
+    for dim, entry in enumerate(spec):
+        axes = () if entry is None else entry if isinstance(entry, tuple) else (entry,)
+        if not axes:
+            continue
+        index = 0
+        for axis in axes:
+            position, size = place.axis(axis)
+            index = index * size + position
+        parts = math.prod(mesh[a] for a in axes)
+        size = data.shape[dim] // parts
+        data = np.take(data, range(index * size, (index + 1) * size), axis=dim)
+    return data
+
+
+__all__ = ["ProgramInterpreter", "Topology", "device_axes", "terms"]

@@ -1,0 +1,93 @@
+"""From findings to diagnostics: one primary finding for each defect, the rest below it, a witness for each.
+
+Findings that are about the same copy (by the line that starts it) or the same semaphore are one defect; the rule that
+names it best is the primary one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from asyncops.checker import rules
+from asyncops.checker.analysis import Analysis, Finding
+from asyncops.checker.report import Diagnostic
+from asyncops.checker.witnesses import witness_of
+
+# The rule that tells most first. What merely follows from another defect (a rest on a semaphore) comes late.
+_PRIORITY = (
+    "AO507", "AO508", "AO304", "AO305", "AO105", "AO104", "AO207", "AO205", "AO401", "AO404", "AO201", "AO203", "AO202", "AO204",
+    "AO402", "AO206", "AO208", "AO209", "AO502", "AO102", "AO103", "AO303", "AO501", "AO101", "AO403", "AO503", "AO504", "AO506",
+    "AO301", "AO302",
+)  # fmt: skip
+_RANK = {code: i for i, code in enumerate(_PRIORITY)}
+_NAMES = {rule.CODE: rule for rule in rules.ALL}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A finding and the run it was seen in."""
+
+    finding: Finding
+    analysis: Analysis
+    kernel: str = ""
+
+
+def findings_of(analysis: Analysis) -> list[Seen]:
+    """What every rule finds in one run; each rule and line once."""
+    seen: dict[Any, Seen] = {}
+    for rule in rules.ALL:
+        for finding in rule.find(analysis):
+            seen.setdefault((finding.code, finding.site.location), Seen(finding, analysis))
+    return list(seen.values())
+
+
+def diagnose(found: Iterable[Seen]) -> list[Diagnostic]:
+    """Diagnostics of all runs: grouped into defects, primary findings first by severity and line."""
+    unique: dict[Any, Seen] = {}
+    for seen in found:
+        unique.setdefault((seen.finding.code, seen.finding.site.location), seen)
+    return [_diagnostic(group) for group in _defects(list(unique.values()))]
+
+
+def _defects(found: Sequence[Seen]) -> list[list[Seen]]:
+    """Groups of findings that share a subject, each with its primary finding first."""
+    parent = list(range(len(found)))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            i = parent[i]
+        return i
+
+    owner: dict[Any, int] = {}
+    for i, seen in enumerate(found):
+        for subject in seen.finding.subjects:
+            if subject in owner:
+                parent[root(i)] = root(owner[subject])
+            else:
+                owner[subject] = i
+    groups: dict[int, list[Seen]] = defaultdict(list)
+    for i, seen in enumerate(found):
+        groups[root(i)].append(seen)
+    return [sorted(group, key=lambda s: _RANK.get(s.finding.code, 99)) for group in groups.values()]
+
+
+def _diagnostic(group: Sequence[Seen]) -> Diagnostic:
+    first, *rest = group
+    witness, confirmed = witness_of(first.analysis, first.finding)
+    secondary = tuple(_plain(s) for s in rest)
+    finding = first.finding
+    return Diagnostic(
+        finding.code, _NAMES[finding.code].NAME, finding.severity or _NAMES[finding.code].SEVERITY, finding.message,
+        finding.site.location, finding.related, secondary, witness, confirmed, finding.help, first.kernel,
+    )  # fmt: skip
+
+
+def _plain(seen: Seen) -> Diagnostic:
+    finding = seen.finding
+    return Diagnostic(
+        finding.code, _NAMES[finding.code].NAME, finding.severity or _NAMES[finding.code].SEVERITY, finding.message,
+        finding.site.location, finding.related, help=finding.help, kernel=seen.kernel,
+    )  # fmt: skip

@@ -1,0 +1,108 @@
+"""Policies that follow one path of a program at a time, and the enumeration of all of them.
+
+A path is fixed by the answers it gives to conditions over symbols. :class:`PathPolicy` replays a prefix of answers and
+then takes the first answer that does not contradict what was assumed; :func:`explore_paths` runs the program again for
+each untried alternative, depth first, within a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from stateful import terms
+from stateful.terms import Conditions, Predicate
+
+
+@dataclass
+class PathPolicy:
+    """Follows one path. ``answers`` are those given so far; ``open`` marks where the other side is possible too."""
+
+    prefix: tuple[bool, ...] = ()
+    answers: list[bool] = field(default_factory=list)
+    open: list[bool] = field(default_factory=list)
+    limit: int = 400
+    narrowed: list[str] = field(default_factory=list)
+
+    def decide(self, state: Any, predicate: Predicate) -> list[tuple[bool, Any]]:
+        """One side: the prefix's, else False where that is possible."""
+        conditions: Conditions = state.path
+        known = conditions.decide(predicate)
+        if known is not None:
+            return [(known, state)]
+        yes, no = conditions.assume(predicate), conditions.assume(terms.logical_not(predicate))
+        if yes is None or no is None:
+            state.path = no if yes is None else yes
+            return [(yes is not None, state)]
+        if len(self.answers) >= self.limit:
+            raise PathTooLong
+        at = len(self.answers)
+        answer = self.prefix[at] if at < len(self.prefix) else False
+        self.answers.append(answer)
+        self.open.append(at >= len(self.prefix))
+        state.path = yes if answer else no
+        return [(answer, state)]
+
+    def concretise(self, state: Any, term: Any, low: int | None = None, high: int | None = None) -> int:
+        """One value of a term that has to be known; the path is narrowed to it."""
+        if type(term) is int:
+            return term
+        conditions: Conditions = state.path
+        for bound in ((terms.le(low, term) if low is not None else True), (terms.le(term, high) if high is not None else True)):
+            conditions = conditions.assume(bound) or conditions
+        first, last = conditions.range(term)
+        if first is not None and first == last:
+            state.path = conditions
+            return first
+        for value in _near(first, last):
+            chosen = conditions.assume(terms.eq(term, value))
+            if chosen is not None:
+                self.narrowed.append(str(term))
+                state.path = chosen
+                return value
+        raise PathTooLong
+
+    def avoid(self, state: Any, predicate: Predicate) -> bool:
+        """Assumes that ``predicate`` does not hold; False where the path forces it."""
+        known = state.path.decide(predicate)
+        if known is None:
+            narrowed = state.path.assume(terms.logical_not(predicate))
+            if narrowed is None:
+                return False
+            state.path = narrowed
+            return True
+        return not known
+
+
+class PathTooLong(Exception):
+    """The path has more decisions than are followed."""
+
+
+def _near(first: int | None, last: int | None) -> Iterator[int]:
+    if first is not None:
+        yield from range(first, first + 20 if last is None else min(last + 1, first + 20))
+    elif last is not None:
+        yield from range(last, last - 20, -1)
+    else:
+        yield from range(0, 20)
+
+
+def explore_paths(run: Callable[[PathPolicy], Any], most: int = 256, limit: int = 400) -> tuple[list[Any], bool]:
+    """Runs once per path, depth first: the results, and whether every path was run."""
+    results: list[Any] = []
+    pending: list[tuple[bool, ...]] = [()]
+    complete = True
+    while pending:
+        if len(results) >= most:
+            return results, False
+        policy = PathPolicy(pending.pop(), limit=limit)
+        try:
+            results.append(run(policy))
+        except PathTooLong:
+            complete = False
+        for at in range(len(policy.prefix), len(policy.answers)):
+            if policy.open[at]:
+                pending.append((*policy.answers[:at], not policy.answers[at]))
+        complete = complete and not policy.narrowed
+    return results, complete

@@ -1,0 +1,313 @@
+"""A machine that writes events down: one straight-line trace per core, for the order, the rules and the witness.
+
+Regions, semaphore indices and amounts may contain symbols while a core runs. :func:`finish` puts the values of a
+model in and gives the concrete :class:`~asyncops.checker.events.Program`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from asyncops.checker import events
+from asyncops.checker.events import Box, Site
+from asyncops.checker.memory import Buffer, Memory
+from stateful import terms
+from stateful.types import Region, View
+
+MAX_EVENTS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class RegionBox(Box):
+    """A box that remembers its region, for buffers whose parts are seen in several coordinate systems."""
+
+    region: Region | None = None
+
+    def overlaps(self, other: Box) -> bool:
+        """Exact where both systems agree or both regions are known; else True unless excluded."""
+        if self.buffer is not other.buffer:
+            return False
+        mine, theirs = self.region, getattr(other, "region", None)
+        if mine is None or theirs is None or (mine.is_known and theirs.is_known and mine.system == theirs.system):
+            return Box.overlaps(self, other)
+        return mine.overlap(theirs) is not False
+
+
+def box_of(region: Region) -> RegionBox:
+    """The region as a box in the coordinates of its buffer; a superset where it is not known there."""
+    buffer: Buffer = region.root  # type: ignore[assignment]
+    if region.is_known and region.system == buffer.type.shape:
+        return RegionBox(buffer, region.ranges, region.exact, region)  # type: ignore[arg-type]
+    return RegionBox(buffer, tuple((0, n, 1) for n in buffer.type.shape), False, region)
+
+
+@dataclass(frozen=True, slots=True)
+class SemaphoreKey:
+    """One semaphore: its buffer and the index in an array of them."""
+
+    buffer: Buffer
+    index: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        where = f"[{', '.join(map(str, self.index))}]" if self.index else ""
+        return f"{self.buffer.name}{where}"
+
+
+@dataclass(slots=True)
+class Entry:
+    """One event as it was recorded. ``coordinates`` are those of the grid step; ``call`` the kernel call."""
+
+    kind: str
+    site: Site
+    region: Region | None = None
+    write: bool = False
+    copy: Any = None
+    semaphore: Any = None
+    amount: Any = 0
+    decrement: bool = True
+    what: Any = None
+    buffers: Sequence[Buffer] = ()
+    coordinates: tuple[Any, ...] = ()
+    call: Any = None
+    op: Any = None
+
+
+@dataclass(slots=True)
+class Trace:
+    """What one core did."""
+
+    device: int
+    core: int | None
+    entries: list[Entry] = field(default_factory=list)
+    barriers: dict[int, int] = field(default_factory=dict)  # call number -> entry index after its enter mark
+    problems: list[Any] = field(default_factory=list)
+
+    def fork(self) -> Trace:
+        """Recording follows one path."""
+        raise AssertionError("a recorded run does not fork")
+
+
+@dataclass(slots=True)
+class CopyDraft:
+    """A copy whose regions and amounts may still contain symbols."""
+
+    source: Region | None
+    destination: Region | None
+    source_semaphore: Any
+    destination_semaphore: Any
+    source_amount: Any
+    destination_amount: Any
+    accumulate: bool
+    kind: str
+    site: Site
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A defect seen while running, before any order is computed: out of bounds, wrong semaphore type, ..."""
+
+    code: str
+    message: str
+    site: Site
+    help: str = ""
+    related: tuple[tuple[str, Any], ...] = ()
+
+
+class Recorder:
+    """The machine of a concrete run. ``concretise`` gives the value of a semaphore index."""
+
+    def __init__(self, memory: Memory, policy: Any, topology: Any):
+        self.memory, self.policy, self.topology = memory, policy, topology
+        self.events_left = MAX_EVENTS
+
+    def _add(self, state: Any, entry: Entry) -> None:
+        entry.coordinates = tuple(index for index, _ in state.grid)
+        entry.call = state.call
+        trace: Trace = state.machine
+        trace.entries.append(entry)
+        self.events_left -= 1
+        if self.events_left < 0:
+            from asyncops.checker.skeleton import OutOfBudget
+
+            raise OutOfBudget("too many events")
+
+    def problem(self, state: Any, problem: Problem) -> None:
+        """Reports a defect seen at once."""
+        state.machine.problems.append((problem, len(state.machine.entries)))
+
+    def access(self, state: Any, view: View, write: bool, site: Site, is_program: bool) -> None:
+        """A load or store by the core."""
+        self._add(state, Entry("access", site, region=view.region, write=write))
+
+    def start(self, state: Any, op: Any, site: Site) -> None:
+        """A copy starts; a remote one writes and signals on another device."""
+        self.check_semaphore_types(state, op, site)
+        destination, receive = op.destination, op.destination_semaphore
+        kind = "dma"
+        if op.device is not None:
+            kind = "remote"
+            device, core = self.topology.target(state, op.device, site)
+            destination, receive = self._moved(destination, device, core), self._moved(receive, device, core)
+        draft = CopyDraft(
+            op.source.region, destination.region, self.key(state, op.source_semaphore), self.key(state, receive),
+            op.source_amount, op.destination_amount, op.add, kind, site,
+        )  # fmt: skip
+        self._add(state, Entry("start", site, copy=draft, op=op))
+        state.cells.disturb(op.destination.root)
+
+    def _moved(self, view: View | None, device: int, core: int | None) -> View | None:
+        if view is None:
+            return None
+        root = self.memory.counterpart(view.root, device, core)  # type: ignore[arg-type]
+        return view._with(root=root)
+
+    def key(self, state: Any, view: View | None) -> SemaphoreKey | None:
+        """The identity of the semaphore that a view names."""
+        if view is None:
+            return None
+        index = tuple(self.policy.concretise(state, start) for start, _, _ in view.ranges)
+        return SemaphoreKey(view.root, index)  # type: ignore[arg-type]
+
+    def wait(self, state: Any, semaphore: View, amount: Any, decrement: bool, site: Site, op: Any) -> None:
+        """A wait of either kind."""
+        key = self.key(state, semaphore)
+        self._add(state, Entry("wait", site, semaphore=key, amount=amount, decrement=decrement, op=op))
+
+    def signal(self, state: Any, op: Any, site: Site) -> None:
+        """A signal by the core, here or elsewhere."""
+        self.check_semaphore_types(state, op, site)
+        view = op.semaphore
+        if op.device is not None or op.core is not None:
+            device, core = self.topology.target(state, op.device, site, op.core)
+            view = self._moved(view, device, core)
+        self._add(state, Entry("signal", site, semaphore=self.key(state, view), amount=op.amount))
+
+    def signal_key(self, state: Any, key: SemaphoreKey, amount: Any, site: Site) -> None:
+        """A signal on a known semaphore."""
+        self._add(state, Entry("signal", site, semaphore=key, amount=amount))
+
+    def pipeline_start(self, state: Any, draft: CopyDraft, site: Site) -> None:
+        """A copy that the block pipeline makes."""
+        self._add(state, Entry("start", site, copy=draft))
+
+    def pipeline_wait(self, state: Any, key: SemaphoreKey, amount: Any, site: Site) -> None:
+        """A wait that the block pipeline makes."""
+        self._add(state, Entry("wait", site, semaphore=key, amount=amount))
+
+    def mark(self, state: Any, kind: str, what: Any, buffers: Sequence[Buffer], site: Site) -> None:
+        """Enter, exit, allocate, free."""
+        self._add(state, Entry(kind, site, what=what, buffers=tuple(buffers)))
+
+    def check_bounds(self, state: Any, view: View, site: Site) -> None:
+        """A view outside its memory: a finding where the path forces it, an assumption where symbols may avoid it."""
+        outside = view.region.out_of_bounds()
+        if outside is False:
+            return
+        if not self.policy.avoid(state, outside):
+            self.problem(state, out_of_bounds(view, site))
+
+    def check_semaphore_types(self, state: Any, op: Any, site: Site) -> None:
+        """AO304: a DMA semaphore signalled by hand, a regular one given to a copy."""
+        problem = semaphore_type_problem(op, site)
+        if problem is not None:
+            self.problem(state, problem)
+
+
+def out_of_bounds(view: View, site: Site) -> Problem:
+    """AO305 for a view."""
+    buffer: Buffer = view.root  # type: ignore[assignment]
+    what = "semaphore index" if buffer.is_semaphore else "slice"
+    shape = ",".join(map(str, buffer.type.shape))
+    when = f" at {site.moment}" if str(site.moment) else ""
+    return Problem(
+        "AO305",
+        f"{what} {view.region} lies outside {buffer.name}, whose shape is [{shape}]{when}",
+        site,
+        f"guard the access, or clamp the index so that it stays below the size of {buffer.name}",
+    )
+
+
+def semaphore_type_problem(op: Any, site: Site) -> Problem | None:
+    """The AO304 finding of a copy or signal, if its semaphore has the wrong type."""
+    from stateful.types import SemaphoreKind
+
+    if hasattr(op, "source_semaphore"):
+        for view in (op.source_semaphore, op.destination_semaphore):
+            kind = view.type.semaphore if view is not None else None
+            if kind is not None and kind is not SemaphoreKind.DMA:
+                return Problem(
+                    "AO304", f"a copy signals {view.root}, which is a {kind.value} semaphore", site,
+                    f"declare {view.root} as SemaphoreType.DMA",
+                )  # fmt: skip
+        return None
+    kind = op.semaphore.type.semaphore
+    if kind is SemaphoreKind.DMA:
+        return Problem(
+            "AO304", f"{op.semaphore.root} is a DMA semaphore, but is signalled by hand", site,
+            f"declare {op.semaphore.root} as SemaphoreType.REGULAR, or let the copy signal it",
+        )  # fmt: skip
+    return None
+
+
+# -- concrete programs ------------------------------------------------------------------------------------------------
+
+
+def _value(x: Any, model: Mapping[Any, int]) -> int:
+    x = terms.substitute(x, model) if not isinstance(x, int) else x
+    return x if type(x) is int else int(terms.interval(x)[0] or 0)
+
+
+def _region(region: Region | None, model: Mapping[Any, int]) -> Box | None:
+    return None if region is None else box_of(region.substituted(model))
+
+
+def _copy(draft: CopyDraft, model: Mapping[Any, int], made: dict[int, events.Copy]) -> events.Copy:
+    copy = made.get(id(draft))
+    if copy is None:
+        copy = made[id(draft)] = events.Copy(
+            _region(draft.source, model), _region(draft.destination, model), draft.source_semaphore,
+            draft.destination_semaphore, _value(draft.source_amount, model), _value(draft.destination_amount, model),
+            draft.accumulate, draft.kind, draft.site, f"{draft.source} -> {draft.destination}",
+        )  # fmt: skip
+    return copy
+
+
+def _semaphores(buffer: Buffer) -> list[SemaphoreKey]:
+    index: list[tuple[int, ...]] = [()]
+    for n in buffer.type.shape:
+        index = [(*i, k) for i in index for k in range(n)]
+    return [SemaphoreKey(buffer, i) for i in index]
+
+
+def _event(entry: Entry, model: Mapping[Any, int], made: dict[int, events.Copy]) -> events.Event:
+    if entry.kind == "access":
+        return events.Access(_region(entry.region, model), entry.write, entry.site)  # type: ignore[arg-type]
+    if entry.kind == "start":
+        return events.Start(_copy(entry.copy, model, made), entry.site)
+    if entry.kind == "signal":
+        return events.Signal(entry.semaphore, _value(entry.amount, model), entry.site)
+    if entry.kind == "wait":
+        return events.Wait(entry.semaphore, _value(entry.amount, model), entry.decrement, entry.site)
+    memory = tuple(box_of(b.whole().region) for b in entry.buffers if not b.is_semaphore)
+    semaphores = tuple(k for b in entry.buffers if b.is_semaphore for k in _semaphores(b))
+    return events.Mark(entry.kind, entry.what, memory, semaphores, entry.site)
+
+
+def finish(traces: Sequence[Trace], models: Sequence[Mapping[Any, int]]) -> events.Program:
+    """The concrete program of the traces, each with the values of its symbols."""
+    made: dict[int, events.Copy] = {}
+    cores = tuple(
+        events.Core(t.device, tuple(_event(e, m, made) for e in t.entries), t.core or 0, _core_name(t))
+        for t, m in zip(traces, models)
+    )
+    numbers = sorted({n for t in traces for n in t.barriers})
+    barriers = tuple(
+        tuple((c, t.barriers[n]) for c, t in enumerate(traces) if n in t.barriers) for n in numbers
+    )
+    return events.Program(cores, tuple(b for b in barriers if len(b) > 1))
+
+
+def _core_name(trace: Trace) -> str:
+    return f"device {trace.device}" + ("" if trace.core is None else f" core {trace.core}")

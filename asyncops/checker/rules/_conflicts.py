@@ -1,0 +1,77 @@
+"""Findings from races."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from asyncops.checker.analysis import Analysis, Finding, copy_subjects, copy_text, lines, name_of
+from asyncops.checker.conflicts import Conflict, conflicts_of, guarding_wait
+from asyncops.checker.events import Copy, Half, Point, Start
+
+
+@dataclass(frozen=True)
+class Words:
+    """The sentences of a rule: ``core`` where the offender is a load or store, ``copy`` where it is a copy."""
+
+    core: str
+    copy: str
+    help: str
+    label: str
+
+
+def conflicts(analysis: Analysis, code: str) -> list[Conflict]:
+    """The races of a run that break one rule."""
+    if not hasattr(analysis, "_conflicts"):
+        analysis._conflicts = conflicts_of(analysis)  # type: ignore[attr-defined]
+    return analysis._conflicts[code]  # type: ignore[attr-defined,no-any-return]
+
+
+def from_races(analysis: Analysis, code: str, words: Words) -> Iterator[Finding]:
+    """One finding per race of the rule."""
+    for conflict in conflicts(analysis, code):
+        yield _finding(analysis, conflict, code, words)
+
+
+def _finding(analysis: Analysis, conflict: Conflict, code: str, words: Words) -> Finding:
+    offender, victim = conflict.offender, conflict.victim
+    copy = victim.copy or offender.copy
+    assert copy is not None
+    other = offender.copy if victim.copy is not None else victim.copy
+    template = words.core if other is None else words.copy
+    subject = victim if victim.copy is not None else offender
+    message = template.format(
+        region=name_of(offender.box if other is None and offender.copy is None else victim.box),
+        copy=copy_text(subject.copy),  # type: ignore[arg-type]
+        other=copy_text(other) if other is not None else "the core",
+        when=analysis.where(offender.begin) + analysis.when(offender.site),
+    )
+    wait, _ = guarding_wait(analysis, conflict)
+    waited = analysis.event(wait).site.location if wait is not None else None
+    related = lines((words.label, victim.site.location), ("the last wait before it", waited))
+    subjects = copy_subjects(copy) | (copy_subjects(other) if other is not None else set())
+    help_ = words.help.format(region=name_of(victim.box))
+    return Finding(code, message, offender.site, help_, related, frozenset(subjects), conflict.race)
+
+
+def rivals(analysis: Analysis, wait: Point, copy: Copy) -> list[Copy]:
+    """Other copies in flight whose counts the wait may take instead of ``copy``'s."""
+    try:
+        feeders = analysis.order.feeders(wait)
+    except ValueError:
+        return []
+    found: list[Any] = []
+    meant = False
+    for point in feeders:
+        event = analysis.event(Point(point.core, point.index))
+        if not isinstance(event, Start):
+            continue
+        if event.copy is copy:
+            meant = True
+        else:
+            found.append(event.copy)
+    return found if meant else []
+
+
+__all__ = ["Half", "Words", "conflicts", "from_races", "rivals"]
