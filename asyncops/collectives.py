@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from asyncops import dma as dma  # registers how the primitives run on a TPU
 from asyncops import ops, origins
 from asyncops.futures import Future, require_future
 from asyncops.transfers import Copy, Exchange, Gather, Permute, Replicate, Shape, Transfer

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 from jax._src import config, core, effects
+from jax._src.pallas.mosaic import core as tpu_core
 from jax._src.state import discharge
 from jax._src.state import types as state_types
 from jax.extend.core import Primitive
@@ -15,7 +16,7 @@ from jax.interpreters import batching, mlir
 from jax.interpreters.xla import apply_primitive
 from jax.sharding import PartitionSpec
 
-from stateful._jax.inflight import InFlight
+from stateful._jax.inflight import InFlight, is_handle
 
 # -- effects ----------------------------------------------------------------------------------------------------------
 
@@ -148,28 +149,47 @@ def register_discharge(primitive: Any, rule: Callable[..., Any]) -> None:
     discharge.register_discharge_rule(primitive)(discharge_rule)
 
 
-def register_lowering(primitive: Any, fn: Callable[..., Any], platform: str | None = None) -> None:
-    """Lowers ``primitive`` as the JAX function ``fn(context, *arrays, **params)``, on arrays as they lie in memory.
+def register_lowering(primitive: Any, fn: Callable[..., Any]) -> None:
+    """Lowers ``primitive`` as the JAX function ``fn(site, *arrays, **params)``, on arrays as they lie in memory."""
+
+    def rule(ctx: Any, *operands: Any, **params: Any) -> Any:
+        physical = [core.physical_aval(aval) for aval in ctx.avals_in]
+        return _lower_as(partial(fn, LoweringSite(operands), **params), ctx, physical, operands)
+
+    mlir.register_lowering(primitive, rule, cacheable=False)
+
+
+def register_kernel_lowering(primitive: Any, fn: Callable[..., Any]) -> None:
+    """Like `register_lowering`, on TPUs, for an ``fn`` that calls Pallas kernels; semaphores are Pallas' semaphores.
 
     The equation is lowered where it stands, not in a shared function, so that what made its operands can be seen.
     """
 
     def rule(ctx: Any, *operands: Any, **params: Any) -> Any:
-        physical = [core.physical_aval(aval) for aval in ctx.avals_in]
-        lowered = mlir.lower_fun(partial(fn, LoweringSite(ctx, operands), **params), multiple_results=True)
-        return lowered(ctx.replace(avals_in=physical, avals_out=None), *operands)
+        physical = [_kernel_operand(aval) for aval in ctx.avals_in]
+        # Kernels need no tracking of who varies: the primitive has done it, and Pallas would ask for more.
+        with config._check_vma(False):
+            return _lower_as(partial(fn, LoweringSite(operands), **params), ctx, physical, operands)
 
-    if platform is None:
-        mlir.register_lowering(primitive, rule, cacheable=False)
-    else:
-        mlir.register_lowering(primitive, rule, platform=platform, cacheable=False)
+    mlir.register_lowering(primitive, rule, platform="tpu", cacheable=False)
+
+
+def _lower_as(fn: Callable[..., Any], ctx: Any, avals: list[Any], operands: Sequence[Any]) -> Any:
+    lowered = mlir.lower_fun(fn, multiple_results=True)
+    return lowered(ctx.replace(avals_in=avals, avals_out=None), *operands)
+
+
+def _kernel_operand(aval: Any) -> Any:
+    physical = core.physical_aval(aval)
+    if is_handle(aval):
+        return core.ShapedArray(physical.shape, tpu_core.DMASemaphore())
+    return core.ShapedArray(physical.shape, physical.dtype)
 
 
 class LoweringSite:
     """Where an equation is lowered: the program text around it."""
 
-    def __init__(self, ctx: Any, operands: Sequence[Any]) -> None:
-        self._ctx = ctx
+    def __init__(self, operands: Sequence[Any]) -> None:
         self._operands = operands
 
     def maker(self, position: int) -> str:
