@@ -55,6 +55,7 @@ __all__ = [
     "Wait",
     "WaitCopy",
     "is_known_pure",
+    "is_remote",
     "operations",
     "register_effects",
 ]
@@ -109,6 +110,15 @@ def is_known_pure(primitive: Any) -> bool:
     if known is None:
         known = _known[primitive] = _is_known_pure(primitive)
     return known
+
+
+def is_remote(eqn: Any) -> bool:
+    """True for a copy or signal that names another device."""
+    if eqn.primitive is p.dma_start:
+        return jax.tree.unflatten(eqn.params["tree"], eqn.invars)[4] is not None
+    if eqn.primitive is p.semaphore_signal:
+        return jax.tree.unflatten(eqn.params["args_tree"], eqn.invars)[3] is not None
+    return False
 
 
 # -- the machinery ----------------------------------------------------------------------------------------------------
