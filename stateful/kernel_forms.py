@@ -79,6 +79,7 @@ class KernelForm:
 
     ``grid`` holds None where the bound is an operand of the equation (``Kernel.grid`` has the atom). ``aliases`` map a
     position in ``inputs`` to a position in ``outputs``. ``constants`` counts the closed-over Refs and arrays.
+    ``vmapped`` are the grid dimensions that ``vmap`` added: index maps get their index, ``program_id`` does not.
     """
 
     name: str
@@ -101,6 +102,12 @@ class KernelForm:
     vmem_limit: int | None
     interpret: Any
     mesh: Any
+    vmapped: tuple[int, ...] = ()
+
+    @property
+    def program_axes(self) -> tuple[int, ...]:
+        """The grid dimensions that ``program_id`` counts: those that ``vmap`` did not add."""
+        return tuple(d for d in range(len(self.grid)) if d not in self.vmapped)
 
     @property
     def jaxpr(self) -> Body:
@@ -197,6 +204,7 @@ def kernel_form(raw: jk.RawKernel) -> KernelForm:
         vmem_limit=raw.vmem_limit,
         interpret=raw.interpret,
         mesh=raw.mesh,
+        vmapped=raw.vmapped,
     )
 
 

@@ -68,6 +68,7 @@ class RawKernel:
     vmem_limit: int | None = None
     interpret: Any = False
     mesh: Any = None
+    vmapped: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,7 @@ def pallas_call(params: dict[str, Any]) -> RawKernel:
         aliases=tuple((i - mapping.num_index_operands, o) for i, o in params["input_output_aliases"]),
         interpret=params["interpret"],
         mesh=mesh,
+        vmapped=tuple(mapping.vmapped_dims),
         **_compiler(compiler_params),
     )
 
