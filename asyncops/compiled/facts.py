@@ -1,0 +1,153 @@
+"""What following a schedule brings to light: copies in flight, what touches them, how they end. No judgement."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from asyncops.compiled.hlo import Instruction, Module
+from asyncops.compiled.values import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A control instruction around a step: ``kind`` is "loop", "branch" or "call".
+
+    ``trips`` is how often a loop runs, None where the program does not tell; ``label`` names a branch.
+    """
+
+    instruction: Instruction
+    kind: str
+    trips: int | None = None
+    label: str = ""
+
+
+ScopePath = tuple[Scope, ...]
+
+
+class Mark(enum.Enum):
+    """What an entry of the log is: an instruction that ran, or the begin or end of a scope or of an iteration."""
+
+    RUN = "run"
+    ENTER = "enter"
+    EXIT = "exit"
+    ITERATION = "iteration"
+
+
+class Entry(NamedTuple):
+    """One entry of the log: scopes nest; ``branch`` names one way of several, ``trips`` is known of some loops."""
+
+    mark: Mark
+    instruction: Instruction
+    branch: str = ""
+    trips: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A wait that completed a half of a copy, at ``step`` of the log."""
+
+    instruction: Instruction
+    step: int
+    path: ScopePath
+
+
+@dataclass(eq=False, slots=True)
+class Flight:
+    """One copy in flight.
+
+    Attributes:
+      start, step, path: the instruction that began it, when, and inside what.
+      native: one of XLA's own pairs, whose buffers XLA itself looks after; else started by a Pallas kernel.
+      source, destination: the memories that are read and written; None where they are not known.
+      source_key, destination_key: the semaphores (of XLA's own: the result) that its two halves are waited for by.
+      inferred: the kernel that started it could not be read.
+      endings: the waits that completed it, of its last half.
+    """
+
+    start: Instruction
+    step: int
+    path: ScopePath
+    native: bool
+    source: Buffer | None
+    destination: Buffer | None
+    source_key: Buffer | None
+    destination_key: Buffer | None
+    remote: bool = False
+    inferred: bool = False
+    endings: list[Ending] = field(default_factory=list)
+
+    @property
+    def keys(self) -> frozenset[Buffer]:
+        """What has to be waited for until it is over."""
+        return frozenset(k for k in (self.source_key, self.destination_key) if k is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """An instruction reads, copies or writes (``access``) a buffer of a copy in flight (``role``)."""
+
+    flight: Flight
+    instruction: Instruction
+    role: str
+    access: str
+    step: int
+    path: ScopePath
+    result: Buffer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SecondWait:
+    """A wait for a copy that ``earlier`` has waited for already; ``branch`` limits it to one path."""
+
+    instruction: Instruction
+    flight: Flight
+    earlier: Instruction
+    path: ScopePath
+    branch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A copy that nothing can wait for any more, on the paths through ``branch`` (all paths where it is empty)."""
+
+    flight: Flight
+    control: Instruction | None = None
+    branch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyMade:
+    """A copy or move that the compiler put into the program."""
+
+    instruction: Instruction
+    operand: Buffer
+    result: Buffer
+    step: int
+    path: ScopePath
+
+
+@dataclass
+class Trace:
+    """The facts of one module.
+
+    ``last_use`` maps memory to the last step that uses it; ``aliased`` are the memories that an asynchronous Pallas
+    kernel takes over (operand and result are one memory), by the kernel's instruction.
+    """
+
+    module: Module
+    log: list[Entry] = field(default_factory=list)
+    flights: list[Flight] = field(default_factory=list)
+    touches: list[Touch] = field(default_factory=list)
+    second_waits: list[SecondWait] = field(default_factory=list)
+    lost: list[Lost] = field(default_factory=list)
+    copies: list[CopyMade] = field(default_factory=list)
+    last_use: dict[Buffer, int] = field(default_factory=dict)
+    aliased: dict[Buffer, Instruction] = field(default_factory=dict)
+    unknowns: list[str] = field(default_factory=list)
+    assumptions: list[str] = field(default_factory=list)
+
+    def is_kept(self, buffer: Buffer) -> bool:
+        """True for memory that the program may not reuse: an argument that is not donated."""
+        return buffer.parameter >= 0 and buffer.parameter not in self.module.donated

@@ -1,0 +1,439 @@
+"""Follows a scheduled module as it would run, and collects facts about its copies in flight.
+
+Every instruction is run on abstract values (`values.Buffer`: which memory something lies in), in schedule order. A
+loop body is run until the state at its head repeats, both branches of a conditional are run from the same state and
+joined, calls are run in place. So a future is followed through tuples, loop carries, branches and aliasing alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from asyncops.compiled import operations
+from asyncops.compiled.facts import (
+    CopyMade,
+    Ending,
+    Entry,
+    Flight,
+    Lost,
+    Mark,
+    Scope,
+    ScopePath,
+    SecondWait,
+    Touch,
+    Trace,
+)
+from asyncops.compiled.hlo import UNKNOWN_OPCODE, Computation, Instruction, Module
+from asyncops.compiled.inflight import Branch, InFlight, join
+from asyncops.compiled.loops import trip_count
+from asyncops.compiled.mosaic import Kernel, KernelCopy, KernelWait, Slot, kernel_of
+from asyncops.compiled.values import Buffer, TooLarge, Value, element, fresh, joined, leaves
+
+# A loop whose state at the head has not repeated by then is given up (a rotation of n buffers needs n).
+MAX_ITERATIONS = 64
+MAX_DEPTH = 100
+# Steps that may be run for each instruction of the module, and at least. Nested loops multiply.
+STEPS_PER_INSTRUCTION, MIN_STEPS = 50, 1_000_000
+
+Environment = dict[str, Value]
+
+
+class _GiveUp(Exception):
+    """The schedule cannot be followed to its end; the message says why."""
+
+
+def follow(module: Module) -> Trace:
+    """The facts about every asynchronous operation of ``module``."""
+    trace = Trace(module)
+    if not any(_is_asynchronous(i, module) for i in module.instructions()):
+        return trace
+    try:
+        _Run(trace).entry()
+    except (_GiveUp, TooLarge) as reason:
+        trace.unknowns.append(f"the schedule was not followed to its end: {reason}")
+    return trace
+
+
+def _is_asynchronous(instruction: Instruction, module: Module) -> bool:
+    return operations.is_kernel(instruction) or operations.is_start(instruction, module)
+
+
+class _Run:
+    """One run over a module."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._module = trace.module
+        self._state = InFlight()
+        self._path: ScopePath = ()
+        self._kernels: dict[Instruction, Kernel] = {}
+        self._budget = max(MIN_STEPS, STEPS_PER_INSTRUCTION * sum(1 for _ in self._module.instructions()))
+
+    # The structure of the program
+
+    def entry(self) -> None:
+        """Runs the entry computation."""
+        entry = self._module.entry
+        arguments = [_parameter(i) for i in _parameters(entry)]
+        result = self._computation(entry, arguments)
+        self._use(result)
+        reachable = set(leaves(result))
+        for flight in list(self._state.open):
+            if not self._state.open[flight] & reachable:
+                self._lose(flight)
+
+    def _computation(self, computation: Computation, arguments: list[Value]) -> Value:
+        if len(self._path) > MAX_DEPTH:
+            raise _GiveUp(f"computations nest deeper than {MAX_DEPTH}")
+        values: Environment = {}
+        for instruction in computation.instructions:
+            self._budget -= 1
+            if self._budget < 0:
+                raise _GiveUp("it runs too many instructions")
+            values[instruction.name] = self._run(instruction, values, computation, arguments)
+        root = computation.root
+        return values[root.name] if root is not None else ()
+
+    def _inside(self, scope: Scope, name: str, arguments: list[Value]) -> Value:
+        """Runs the computation ``name`` within ``scope``; copies that it begins and forgets are lost."""
+        callee = self._module.computations.get(name)
+        if callee is None:
+            self._trace.unknowns.append(f"{scope.instruction} calls %{name}, which the text does not have")
+            return fresh(scope.instruction)
+        begun = len(self._trace.flights)
+        self._path = (*self._path, scope)
+        result = self._computation(callee, arguments)
+        self._path = self._path[:-1]
+        for flight in self._state.unreachable(self._trace.flights[begun:], set(leaves(result))):
+            self._lose(flight)
+        return result
+
+    def _while(self, loop: Instruction, values: Environment, home: Computation) -> Value:
+        trips = trip_count(loop, home, self._module)
+        body = loop.attributes.get("body", "").lstrip("%")
+        condition = loop.attributes.get("condition", "").lstrip("%")
+        scope = Scope(loop, "loop", trips)
+        carry = self._operand(loop, 0, values)
+        outside = self._state.buffers()
+        self._log(Mark.ENTER, loop, trips=trips)
+        heads = set()
+        for _ in range(MAX_ITERATIONS if trips is None else min(trips, MAX_ITERATIONS)):
+            head = self._head(carry, outside)
+            if head in heads:
+                break
+            heads.add(head)
+            self._log(Mark.ITERATION, loop)
+            self._inside(scope, condition, [carry])
+            carry = self._inside(scope, body, [carry])
+            self._use(carry)
+        else:
+            if trips is None or trips > MAX_ITERATIONS:
+                self._trace.unknowns.append(f"{loop}: its state did not repeat within {MAX_ITERATIONS} iterations")
+        self._log(Mark.EXIT, loop)
+        return carry
+
+    def _head(self, carry: Value, outside: set[Buffer]) -> tuple[object, ...]:
+        """The state at a loop's head, up to the identity of memory that the loop itself makes.
+
+        Memory is named by its first place in the carry, else by itself where a copy in flight involved it before
+        the loop; what else there is cannot be reached any more.
+        """
+        names: dict[Buffer | None, object] = {buffer: id(buffer) for buffer in outside}
+        for number, buffer in reversed(list(enumerate(leaves(carry)))):
+            names[buffer] = number
+        places = tuple(names[buffer] for buffer in leaves(carry))
+        flights = tuple(
+            (f.start, names.get(f.source), names.get(f.destination), frozenset(map(names.get, keys)))
+            for f, keys in self._state.open.items()
+        )
+        ended = frozenset(names[key] for key in self._state.ended if key in names)
+        return (places, flights, ended)
+
+    def _conditional(self, instruction: Instruction, values: Environment) -> Value:
+        names = instruction.callees
+        index = next(leaves(self._operand(instruction, 0, values)), None)
+        on_predicate = "true_computation" in instruction.attributes or (
+            index is not None and index.shape.dtype == "pred"
+        )
+        before = self._state
+        results: list[Value] = []
+        states: list[tuple[Branch, InFlight]] = []
+        self._log(Mark.ENTER, instruction)
+        for number, name in enumerate(names):
+            label = _branch_label(number, len(names), on_predicate)
+            self._state = before.copy()
+            self._log(Mark.ENTER, instruction, label)
+            operand = self._operand(instruction, number + 1, values)
+            results.append(self._inside(Scope(instruction, "branch", label=label), name, [operand]))
+            self._log(Mark.EXIT, instruction, label)
+            states.append((Branch(instruction, label), self._state))
+        self._log(Mark.EXIT, instruction)
+        if not states:
+            return fresh(instruction)
+        self._state = join(before, states)
+        return joined(instruction, results)
+
+    def _call(self, instruction: Instruction, values: Environment) -> Value:
+        if not instruction.callees:
+            return fresh(instruction)
+        operands = [self._operand(instruction, i, values) for i in range(len(instruction.operands))]
+        self._log(Mark.ENTER, instruction)
+        result = self._inside(Scope(instruction, "call"), instruction.callees[0], operands)
+        self._log(Mark.EXIT, instruction)
+        return result
+
+    # One instruction
+
+    def _run(
+        self, instruction: Instruction, values: Environment, home: Computation, arguments: list[Value]
+    ) -> Value:
+        opcode = instruction.opcode
+        if opcode == "parameter":
+            known = 0 <= instruction.index < len(arguments)
+            return arguments[instruction.index] if known else fresh(instruction)
+        if opcode == "get-tuple-element":
+            part = element(self._operand(instruction, 0, values), (instruction.index,))
+            return part if part is not None else fresh(instruction)
+        if opcode == "tuple":
+            return tuple(self._operand(instruction, i, values) for i in range(len(instruction.operands)))
+        if opcode in operations.PASS_THROUGH:
+            return self._operand(instruction, 0, values)
+        if opcode == "while":
+            return self._while(instruction, values, home)
+        if opcode == "conditional":
+            return self._conditional(instruction, values)
+        if opcode == "call":
+            return self._call(instruction, values)
+        if opcode in operations.PLUMBING:
+            return fresh(instruction)
+        return self._work(instruction, values)
+
+    def _work(self, instruction: Instruction, values: Environment) -> Value:
+        self._log(Mark.RUN, instruction)
+        operands = [self._operand(instruction, i, values) for i in range(len(instruction.operands))]
+        self._use(operands)
+        if instruction.opcode == UNKNOWN_OPCODE:
+            self._trace.unknowns.append(f"{instruction} was not understood, so neither what it does to its operands")
+        return self._handler(instruction)(instruction, operands)
+
+    def _handler(self, instruction: Instruction) -> Callable[[Instruction, list[Value]], Value]:
+        if operations.is_kernel(instruction):
+            return self._kernel
+        if operations.is_start(instruction, self._module):
+            return self._native_start
+        if operations.is_done(instruction, self._module):
+            return self._native_done
+        if operations.is_update(instruction):
+            return lambda _, operands: operands[0] if operands else ()
+        return self._copy if instruction.opcode == "copy" else self._plain
+
+    def _plain(self, instruction: Instruction, operands: list[Value]) -> Value:
+        written = operations.updates(instruction, self._module)
+        for number, operand in enumerate(operands):
+            self._touch(instruction, operand, "write" if number in written else "read")
+        return self._result(instruction, operands)
+
+    def _result(self, instruction: Instruction, operands: list[Value]) -> Value:
+        """New memory, or an operand's where they share it."""
+        shared: dict[tuple[int, ...], Value] = {}
+        for path, (number, inner) in operations.aliases(instruction, self._module).items():
+            part = element(operands[number], inner) if number < len(operands) else None
+            if part is not None:
+                shared[path] = part
+        return fresh(instruction, shared)
+
+    def _copy(self, instruction: Instruction, operands: list[Value]) -> Value:
+        result = fresh(instruction)
+        if operands and isinstance(operands[0], Buffer) and isinstance(result, Buffer):
+            self._made(instruction, operands[0], result)
+        return result
+
+    def _made(self, instruction: Instruction, operand: Buffer, result: Buffer) -> None:
+        result.copied_from = operand
+        self._touch(instruction, operand, "copy", result)
+        self._trace.copies.append(CopyMade(instruction, operand, result, len(self._trace.log) - 1, self._path))
+
+    def _native_start(self, instruction: Instruction, operands: list[Value]) -> Value:
+        result = fresh(instruction)
+        at_source, at_destination = operations.source_and_destination(instruction)
+        source = operands[0] if operands else None
+        if at_source != at_destination and source is not None:
+            result = fresh(instruction, {at_source: source})
+        destination = next(leaves(element(result, at_destination) or ()), None)
+        origin = next(leaves(source), None) if source is not None else None
+        if instruction.opcode == "copy-start" and origin is not None and destination is not None:
+            self._made(instruction, origin, destination)
+        else:
+            for operand in operands:
+                self._touch(instruction, operand, "read")
+        step = len(self._trace.log) - 1
+        self._begin(Flight(instruction, step, self._path, True, origin, destination, None, destination))
+        return result
+
+    def _native_done(self, instruction: Instruction, operands: list[Value]) -> Value:
+        ended: list[Flight] = []
+        for buffer in (b for operand in operands for b in leaves(operand)):
+            for flight in self._state.waiting_on(buffer):
+                self._end(flight, buffer, instruction)
+                ended.append(flight)
+        if not ended:
+            for buffer in (b for operand in operands for b in leaves(operand)):
+                self._wait_again(instruction, buffer)
+        destinations = list(dict.fromkeys(f.destination for f in ended if f.destination is not None))
+        if instruction.aliases:
+            return self._result(instruction, operands)
+        if len(destinations) == 1 and not instruction.shape_text.startswith("("):
+            return destinations[0]
+        return fresh(instruction, {(0,): destinations[0]} if len(destinations) == 1 else None)
+
+    # Pallas kernels
+
+    def _kernel(self, instruction: Instruction, operands: list[Value]) -> Value:
+        kernel = self._summary(instruction)
+        result = self._result(instruction, operands)
+        buffers = _Arguments(operands, result)
+        for wait in kernel.waits:
+            self._wait(instruction, wait, buffers)
+        self._accesses(instruction, kernel, buffers)
+        for copy in kernel.left:
+            self._launch(instruction, copy, buffers)
+        if kernel.left or kernel.waits:
+            for number, inner in instruction.aliases.values():
+                for buffer in leaves(element(operands[number], inner) if number < len(operands) else ()):
+                    self._trace.aliased.setdefault(buffer, instruction)
+        return result
+
+    def _summary(self, instruction: Instruction) -> Kernel:
+        if instruction not in self._kernels:
+            kernel = self._kernels[instruction] = kernel_of(instruction)
+            if kernel.inferred:
+                self._trace.assumptions.append(
+                    f"{operations.describe(instruction)} ({instruction}) could not be read ({kernel.inferred}): its "
+                    "result semaphores are taken for copies in flight, its operand semaphores for waits"
+                )
+        return self._kernels[instruction]
+
+    def _wait(self, instruction: Instruction, wait: KernelWait, buffers: _Arguments) -> None:
+        """A semaphore that a conditional chose may be any of several: on each path it is one of them."""
+        keys = buffers.all(wait.semaphore)
+        for key in keys:
+            flights = self._state.waiting_on(key)
+            for flight in flights[: wait.count]:
+                self._end(flight, key, instruction, chosen=len(keys) > 1)
+            if not flights:
+                self._wait_again(instruction, key)
+
+    def _wait_again(self, instruction: Instruction, key: Buffer, branch: str = "") -> None:
+        if key in self._state.ended:
+            flight, earlier = self._state.ended[key]
+            self._trace.second_waits.append(SecondWait(instruction, flight, earlier, self._path, branch))
+
+    def _accesses(self, instruction: Instruction, kernel: Kernel, buffers: _Arguments) -> None:
+        for slots, access in ((kernel.reads, "read"), (kernel.writes, "write")):
+            for slot in sorted(slots):
+                for buffer in buffers.all(slot):
+                    self._touch(instruction, buffer, access)
+
+    def _launch(self, instruction: Instruction, copy: KernelCopy, buffers: _Arguments) -> None:
+        source, destination = buffers.one(copy.source), buffers.one(copy.destination)
+        if destination is not None:
+            self._touch(instruction, destination, "write")
+        sent, received = buffers.one(copy.source_semaphore), buffers.one(copy.destination_semaphore)
+        inferred = bool(self._kernels[instruction].inferred)
+        step = len(self._trace.log) - 1
+        self._begin(
+            Flight(instruction, step, self._path, False, source, destination, sent, received, copy.remote, inferred)
+        )
+
+    # Facts
+
+    def _begin(self, flight: Flight) -> None:
+        if flight.keys:
+            self._trace.flights.append(flight)
+            self._state.add(flight)
+
+    def _end(self, flight: Flight, key: Buffer, wait: Instruction, chosen: bool = False) -> None:
+        """A wait on ``key``; ``chosen``: only on the paths on which it is this copy's."""
+        split = self._state.splits.get(flight)
+        if split is not None and not chosen:
+            self._wait_again(wait, key, ", ".join(b.label for b in split.over))
+        if self._state.complete(flight, key, wait):
+            flight.endings.append(Ending(wait, len(self._trace.log) - 1, self._path))
+
+    def _lose(self, flight: Flight) -> None:
+        split = self._state.splits.get(flight)
+        if split is None:
+            branch = next((s for s in reversed(self._path) if s.kind == "branch"), None)
+            inside = branch is not None and branch not in flight.path
+            self._trace.lost.append(Lost(flight, branch.instruction if branch and inside else None))
+        else:
+            labels = ", ".join(b.label for b in split.still)
+            self._trace.lost.append(Lost(flight, split.still[0].control, labels))
+        self._state.remove(flight)
+
+    def _touch(self, instruction: Instruction, value: Value, access: str, result: Buffer | None = None) -> None:
+        if not self._state.open:
+            return
+        step = len(self._trace.log) - 1
+        for buffer in leaves(value):
+            for flight in self._state.of(buffer):
+                if flight.native or flight.start is instruction:
+                    continue
+                for role, other in (("source", flight.source), ("destination", flight.destination)):
+                    if buffer is other and not (role == "source" and access == "read"):
+                        touch = Touch(flight, instruction, role, access, step, self._path, result)
+                        self._trace.touches.append(touch)
+
+    def _use(self, value: Value | list[Value]) -> None:
+        step = len(self._trace.log) - 1
+        for part in value if isinstance(value, list) else [value]:
+            for buffer in leaves(part):
+                self._trace.last_use[buffer] = step
+
+    def _log(self, mark: Mark, instruction: Instruction, branch: str = "", trips: int | None = None) -> None:
+        self._trace.log.append(Entry(mark, instruction, branch, trips))
+
+    def _operand(self, instruction: Instruction, number: int, values: Environment) -> Value:
+        if number < len(instruction.operands):
+            value = values.get(instruction.operands[number])
+            if value is not None:
+                return value
+        return fresh(instruction)
+
+
+class _Arguments:
+    """The memories behind a kernel's arguments."""
+
+    def __init__(self, operands: list[Value], result: Value) -> None:
+        self._operands = operands
+        self._results = [leaf for part in (result if isinstance(result, tuple) else (result,)) for leaf in [part]]
+
+    def all(self, slot: Slot | None) -> tuple[Buffer, ...]:
+        """The memories that the argument may be (several only after a conditional)."""
+        if slot is None:
+            return ()
+        values = self._operands if slot.kind == "operand" else self._results
+        return tuple(leaves(values[slot.number])) if slot.number < len(values) else ()
+
+    def one(self, slot: Slot | None) -> Buffer | None:
+        """The memory of the argument, as one."""
+        return next(iter(self.all(slot)), None)
+
+
+def _parameters(computation: Computation) -> Iterable[Instruction]:
+    found = {i.index: i for i in computation.instructions if i.opcode == "parameter" and i.index >= 0}
+    return [found[n] for n in sorted(found)] if sorted(found) == list(range(len(found))) else ()
+
+
+def _parameter(instruction: Instruction) -> Value:
+    value = fresh(instruction)
+    for buffer in leaves(value):
+        buffer.parameter = instruction.index
+    return value
+
+
+def _branch_label(number: int, count: int, on_predicate: bool) -> str:
+    """JAX turns a predicate into an index, so that branch 0 is what runs when it is false."""
+    if count != 2:
+        return f"branch {number}"
+    return "the true branch" if (number == 0) == on_predicate else "the false branch"

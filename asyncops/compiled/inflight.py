@@ -1,0 +1,106 @@
+"""The set of copies in flight at a moment of the schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from asyncops.compiled.facts import Flight
+from asyncops.compiled.hlo import Instruction
+from asyncops.compiled.values import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One way through a conditional, by the conditional's instruction and the branch's name."""
+
+    control: Instruction
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A copy was waited for in the branches ``over`` of conditionals that lie behind, and not in ``still``."""
+
+    over: tuple[Branch, ...]
+    still: tuple[Branch, ...]
+
+
+@dataclass
+class InFlight:
+    """Which copies are in flight, by the memories and semaphores they involve.
+
+    ``open`` maps each to the halves that nothing has waited for; ``ended`` maps a semaphore to the last copy that
+    was completed on it, and the wait that did it; ``splits`` holds the copies in flight that are over on some paths.
+    """
+
+    open: dict[Flight, frozenset[Buffer]] = field(default_factory=dict)
+    ended: dict[Buffer, tuple[Flight, Instruction]] = field(default_factory=dict)
+    splits: dict[Flight, Split] = field(default_factory=dict)
+    _by_buffer: dict[Buffer, dict[Flight, None]] = field(default_factory=dict)
+
+    def copy(self) -> InFlight:
+        """An independent copy, for one branch."""
+        index = {buffer: dict(flights) for buffer, flights in self._by_buffer.items()}
+        return InFlight(dict(self.open), dict(self.ended), dict(self.splits), index)
+
+    def add(self, flight: Flight, keys: frozenset[Buffer] | None = None) -> None:
+        """``flight`` has started (or comes from a branch with ``keys`` still open)."""
+        self.open[flight] = flight.keys if keys is None else keys
+        for buffer in _involved(flight):
+            self._by_buffer.setdefault(buffer, {})[flight] = None
+
+    def remove(self, flight: Flight) -> None:
+        """``flight`` is over, or nothing can wait for it any more."""
+        self.open.pop(flight, None)
+        self.splits.pop(flight, None)
+        for buffer in _involved(flight):
+            flights = self._by_buffer.get(buffer, {})
+            flights.pop(flight, None)
+            if not flights:
+                self._by_buffer.pop(buffer, None)
+
+    def of(self, buffer: Buffer) -> tuple[Flight, ...]:
+        """The copies that read, write or count on ``buffer``."""
+        return tuple(self._by_buffer.get(buffer, ()))
+
+    def buffers(self) -> set[Buffer]:
+        """Everything that copies in flight involve."""
+        return set(self._by_buffer)
+
+    def waiting_on(self, key: Buffer) -> list[Flight]:
+        """The copies with a half that a wait on ``key`` completes, in the order in which they started."""
+        return [f for f in self._by_buffer.get(key, ()) if key in self.open[f]]
+
+    def complete(self, flight: Flight, key: Buffer, wait: Instruction) -> bool:
+        """The half on ``key`` is over; True when the copy is with it."""
+        self.open[flight] = self.open[flight] - {key}
+        self.ended[key] = (flight, wait)
+        if self.open[flight]:
+            return False
+        self.remove(flight)
+        return True
+
+    def unreachable(self, started: Iterable[Flight], reachable: set[Buffer]) -> list[Flight]:
+        """Those of ``started`` that are in flight on semaphores which nothing in ``reachable`` leads to."""
+        return [f for f in started if f in self.open and not (self.open[f] & reachable)]
+
+
+def _involved(flight: Flight) -> set[Buffer]:
+    return {b for b in (flight.source, flight.destination, *flight.keys) if b is not None}
+
+
+def join(before: InFlight, branches: list[tuple[Branch, InFlight]]) -> InFlight:
+    """The state after a conditional: what is in flight after any branch may be."""
+    result = InFlight()
+    for flight in dict.fromkeys(f for _, state in branches for f in state.open):
+        result.add(flight, frozenset[Buffer]().union(*(s.open[flight] for _, s in branches if flight in s.open)))
+        over = tuple(b for b, s in branches if flight not in s.open and flight in before.open)
+        still = tuple(b for b, s in branches if flight in s.open)
+        if over:
+            result.splits[flight] = Split(over, still)
+        elif flight in before.splits:
+            result.splits[flight] = before.splits[flight]
+    for _, state in branches:
+        result.ended.update(state.ended)
+    return result

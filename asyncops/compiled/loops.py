@@ -1,0 +1,89 @@
+"""How often an HLO loop runs, where the program tells."""
+
+from __future__ import annotations
+
+from asyncops.compiled.hlo import Computation, Instruction, Module
+from asyncops.compiled.operations import configuration
+
+_MAX_STEPS = 1000
+
+
+def trip_count(loop: Instruction, home: Computation, module: Module) -> int | None:
+    """Number of iterations of the ``while`` instruction ``loop``, which stands in ``home``; None: not known."""
+    return _written(loop) if _written(loop) is not None else _counted(loop, home, module)
+
+
+def _written(loop: Instruction) -> int | None:
+    """XLA writes ``known_trip_count`` for some targets."""
+    if "known_trip_count" not in loop.attribute_text:
+        return None
+    known = configuration(loop).get("known_trip_count")
+    text = str(known.get("n")) if isinstance(known, dict) else ""
+    return int(text) if text.isdecimal() and len(text) < 20 else None
+
+
+def _counted(loop: Instruction, home: Computation, module: Module) -> int | None:
+    """A counter that begins at a constant, is raised by one and compared with a constant, as ``fori_loop`` has it."""
+    condition = _callee(loop, "condition", module)
+    body = _callee(loop, "body", module)
+    test = condition.root if condition else None
+    if condition is None or body is None or test is None or test.opcode != "compare" or len(test.operands) != 2:
+        return None
+    counter = _carried(test.operands[0], condition)
+    limit = _constant(test.operands[1], condition)
+    first = _initial(loop, counter, home)
+    step = _step(counter, body)
+    if limit is None or first is None or not step or test.attributes.get("direction") != "LT":
+        return None
+    return max(0, -(-(limit - first) // step))
+
+
+def _callee(loop: Instruction, role: str, module: Module) -> Computation | None:
+    return module.computations.get(loop.attributes.get(role, "").lstrip("%"))
+
+
+def _carried(name: str, computation: Computation) -> int:
+    """Which element of the carry ``name`` is; -1: none."""
+    instruction = _behind(name, computation)
+    if instruction is None or instruction.opcode != "get-tuple-element" or not instruction.operands:
+        return -1
+    parameter = computation.by_name.get(instruction.operands[0])
+    return instruction.index if parameter is not None and parameter.opcode == "parameter" else -1
+
+
+def _behind(name: str, computation: Computation) -> Instruction | None:
+    """The instruction behind copies and bitcasts of ``name``."""
+    instruction = computation.by_name.get(name)
+    for _ in range(_MAX_STEPS):
+        if instruction is None or instruction.opcode not in ("copy", "bitcast") or not instruction.operands:
+            return instruction
+        instruction = computation.by_name.get(instruction.operands[0])
+    return None
+
+
+def _constant(name: str, computation: Computation) -> int | None:
+    instruction = _behind(name, computation)
+    if instruction is None or instruction.opcode != "constant":
+        return None
+    text = instruction.inside.strip()
+    return int(text) if text.lstrip("-").isdecimal() and len(text) < 20 else None
+
+
+def _initial(loop: Instruction, counter: int, home: Computation) -> int | None:
+    carry = home.by_name.get(loop.operands[0]) if loop.operands else None
+    if carry is None or carry.opcode != "tuple" or not 0 <= counter < len(carry.operands):
+        return None
+    return _constant(carry.operands[counter], home)
+
+
+def _step(counter: int, body: Computation) -> int | None:
+    root = body.root
+    if root is None or root.opcode != "tuple" or not 0 <= counter < len(root.operands):
+        return None
+    add = _behind(root.operands[counter], body)
+    if add is None or add.opcode != "add" or len(add.operands) != 2:
+        return None
+    for carried, other in (add.operands, add.operands[::-1]):
+        if _carried(carried, body) == counter:
+            return _constant(other, body)
+    return None
