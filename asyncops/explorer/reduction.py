@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from asyncops.explorer.steps import Machine, State, bits
+from asyncops.explorer.steps import Machine, State, as_set, bits
 
 
 class Reduction:
@@ -45,8 +45,10 @@ class Reduction:
         for n in enabled:
             if not self._conflicts[n] & ~state.executed:
                 return [n]
-        best = enabled
-        for n in enabled:
+        best, both = enabled, as_set(enabled)
+        for n in sorted(
+            enabled, key=lambda n: self._conflicts[n] & both != 0
+        ):  # first those that may do alone
             chosen = self._grow(state, enabled, n)
             if len(chosen) < len(best):
                 best = chosen
