@@ -8,7 +8,7 @@ windows, scratch and scalars), then its body runs once per grid step, in row-maj
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +16,10 @@ from asyncops.checker import pipelines, scalars
 from asyncops.checker.events import Location, Site
 from asyncops.checker.memory import Buffer
 from asyncops.checker.skeleton import (
-    ArrayValue, Interpreter, Moment, Outcome, State, Unmodelled,
+    ArrayValue, Interpreter, Outcome, State, Unmodelled, bodies_of,
 )  # fmt: skip
 from stateful import higher_order as ho
-from stateful import terms
+from stateful import signatures
 from stateful._jax import names
 from stateful._jax import primitives as p
 from stateful.types import MemorySpace, RefType, View
@@ -61,7 +61,8 @@ class KernelInterpreter(Interpreter):
         if call.number:
             state.moment = outer_moment.inside("call", call.number)
         arguments, outputs = self._bind(call, form, value, state)
-        own = [b for b in call.buffers if b.role != "operand"]
+        # A semaphore that the kernel returns is a future: it may hold a count, and lives on.
+        own = [b for b in call.buffers if b.role != "operand" and not (b.role == "result" and b.is_semaphore)]
         self.enter(state, call, own)
         paths = self._grid(call, form, value, arguments, state)
         results: list[Outcome] = []
@@ -75,6 +76,8 @@ class KernelInterpreter(Interpreter):
         """The kernel starts on this core."""
         site = Site(call.location, state.moment, call.name, call.stack)  # type: ignore[arg-type]
         self.machine.mark(state, "enter", call, call.buffers, site)
+        if has_entry_barrier(call.form):
+            self.machine.barrier(state, call.number)
 
     def leave(self, state: State, call: KernelCall, buffers: Sequence[Buffer]) -> None:
         """The kernel ends on this core."""
@@ -149,6 +152,8 @@ class KernelInterpreter(Interpreter):
             return given.root  # type: ignore[return-value]
         if isinstance(given, ArrayValue):
             call.buffers.append(given.buffer)
+            if name and given.buffer.name.startswith(_ANONYMOUS):
+                given.buffer.name = name
             return given.buffer
         buffer = self._own(call, name or f"input{i}", window.array, ("operand", i), state, "operand")
         self._contents(buffer, given, state)
@@ -269,26 +274,50 @@ def _step_text(step: Sequence[Any]) -> str:
     return str(step[0]) if len(step) == 1 else f"({', '.join(map(str, step))})"
 
 
-_ASYNCHRONOUS = {p.dma_start, p.dma_wait, p.semaphore_signal, p.semaphore_wait}
-_USES_COPIES: dict[int, tuple[Any, bool]] = {}
+_ANONYMOUS = ("args[", "argument")  # what JAX calls arguments without a name
+
+_ASYNCHRONOUS = frozenset({p.dma_start, p.dma_wait, p.semaphore_signal, p.semaphore_wait})
+_BARRIER = frozenset({p.get_barrier_semaphore})
+_USES: dict[tuple[int, Any], tuple[Any, bool]] = {}
+
+
+def uses(jaxpr: Any, test: Callable[[Any], bool]) -> bool:
+    """True where an equation of the body, however deep, passes the test."""
+    found = _USES.get((id(jaxpr), test))
+    if found is None:
+        answer = any(_equation_uses(e, test) for e in jaxpr.eqns)
+        found = _USES[id(jaxpr), test] = (jaxpr, answer)
+    return found[1]
+
+
+def _equation_uses(eqn: Any, test: Callable[[Any], bool]) -> bool:
+    form = ho.normal_form(eqn)
+    if form is not None:
+        return any(uses(b.jaxpr, test) for b in bodies_of(form))
+    return test(eqn)
+
+
+def _is_asynchronous(eqn: Any) -> bool:
+    return eqn.primitive in _ASYNCHRONOUS
+
+
+def _names_barrier(eqn: Any) -> bool:
+    return eqn.primitive in _BARRIER
 
 
 def uses_copies(jaxpr: Any) -> bool:
     """True where a body starts a copy or touches a semaphore itself, however deep."""
-    found = _USES_COPIES.get(id(jaxpr))
-    if found is None:
-        answer = any(_equation_uses_copies(e) for e in jaxpr.eqns)
-        found = _USES_COPIES[id(jaxpr)] = (jaxpr, answer)
-    return found[1]
+    return uses(jaxpr, _is_asynchronous)
 
 
-def _equation_uses_copies(eqn: Any) -> bool:
-    from asyncops.checker.skeleton import bodies_of
+def has_entry_barrier(form: Any) -> bool:
+    """True where the compiler adds a barrier at entry: the kernel communicates and names no barrier semaphore itself.
 
-    form = ho.normal_form(eqn)
-    if form is not None:
-        return any(uses_copies(b.jaxpr) for b in bodies_of(form))
-    return eqn.primitive in _ASYNCHRONOUS
+    (JAX doc `pallas/tpu/distributed`, "Barrier Semaphores".)
+    """
+    bodies = [program.body.jaxpr for program in form.programs]
+    if form.skip_device_barrier or any(uses(b, _names_barrier) for b in bodies):
+        return False
+    return any(uses(b, signatures.is_remote) for b in bodies)
 
 
-__all__ = ["KernelCall", "KernelInterpreter", "Moment", "terms", "uses_copies"]

@@ -64,8 +64,13 @@ class PathPolicy:
         raise PathTooLong
 
     def avoid(self, state: Any, predicate: Predicate) -> bool:
-        """Assumes that ``predicate`` does not hold; False where the path forces it."""
+        """Assumes that ``predicate`` does not hold; False where the program forces it, whatever its arguments are.
+
+        Where only the path's values force it, no caller passes these values: the path ends.
+        """
         known = state.path.decide(predicate)
+        if known and any(True for _ in state.path.facts()):
+            raise PathExcluded
         if known is None:
             narrowed = state.path.assume(terms.logical_not(predicate))
             if narrowed is None:
@@ -73,6 +78,10 @@ class PathPolicy:
             state.path = narrowed
             return True
         return not known
+
+
+class PathExcluded(Exception):
+    """The path's values lead out of bounds, which the arguments are taken not to do."""
 
 
 class PathTooLong(Exception):
@@ -99,6 +108,8 @@ def explore_paths(run: Callable[[PathPolicy], Any], most: int = 256, limit: int 
         policy = PathPolicy(pending.pop(), limit=limit)
         try:
             results.append(run(policy))
+        except PathExcluded:
+            pass
         except PathTooLong:
             complete = False
         for at in range(len(policy.prefix), len(policy.answers)):

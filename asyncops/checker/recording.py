@@ -81,7 +81,7 @@ class Trace:
     device: int
     core: int | None
     entries: list[Entry] = field(default_factory=list)
-    barriers: dict[int, int] = field(default_factory=dict)  # call number -> entry index after its enter mark
+    barriers: dict[int, int] = field(default_factory=dict)  # call number -> index of its enter mark
     problems: list[Any] = field(default_factory=list)
 
     def fork(self) -> Trace:
@@ -195,6 +195,10 @@ class Recorder:
     def pipeline_wait(self, state: Any, key: SemaphoreKey, amount: Any, site: Site) -> None:
         """A wait that the block pipeline makes."""
         self._add(state, Entry("wait", site, semaphore=key, amount=amount))
+
+    def barrier(self, state: Any, number: int) -> None:
+        """All devices enter call ``number`` before any goes on."""
+        state.machine.barriers[number] = len(state.machine.entries) - 1
 
     def mark(self, state: Any, kind: str, what: Any, buffers: Sequence[Buffer], site: Site) -> None:
         """Enter, exit, allocate, free."""
