@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from asyncops.collectives import psum_start as psum_start
     from asyncops.futures import Future as Future
     from asyncops.lint.targets import lint_target as lint_target
+    from asyncops.lint.watching import checking as checking
 
 # Where each public name lives; the imports above say the same to type checkers.
 _HOMES = {
@@ -35,6 +36,7 @@ _HOMES = {
     "all_to_all_start": "asyncops.collectives",
     "async_copy_done": "asyncops.collectives",
     "async_copy_start": "asyncops.collectives",
+    "checking": "asyncops.lint.watching",
     "lint_target": "asyncops.lint.targets",
     "ppermute_done": "asyncops.collectives",
     "ppermute_start": "asyncops.collectives",
@@ -52,6 +54,7 @@ __all__ = [
     "all_to_all_start",
     "async_copy_done",
     "async_copy_start",
+    "checking",
     "lint_target",
     "ppermute_done",
     "ppermute_start",

@@ -7,9 +7,9 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -60,25 +60,38 @@ def cli() -> None:
     """Checks that Pallas kernels overlap copies with computation without races, leaks or deadlocks."""
 
 
+def output_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What every command that checks kernels takes."""
+    for option in reversed(
+        (
+            click.option(
+                "--format", "format_", type=click.Choice(FORMATS), default="text", help="Default: text."
+            ),
+            click.option("--output-file", "-o", type=_FILE, help="Write the report there."),
+            click.option("--select", metavar="RULES", multiple=True, help='Rules: codes, "AO2", names, ALL.'),
+            click.option(
+                "--ignore", metavar="RULES", multiple=True, help="Rules to leave out; comma-separated."
+            ),
+            click.option("--strict", is_flag=True, help="Exit with 3 when something is not modelled."),
+            click.option("--exit-zero", is_flag=True, help="Exit with 0 though there are findings."),
+            click.option("--statistics", is_flag=True, help="Count the findings of each rule."),
+            click.option("--config", type=_FILE, help="The pyproject.toml to read; default: the nearest."),
+            click.option("--isolated", is_flag=True, help="Read no configuration file."),
+            click.option("--baseline", type=_FILE, help="Findings listed there do not count."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
 @cli.command(epilog=f"{_EXIT_CODES}\n{_ENVIRONMENT}")
 @click.argument("targets", nargs=-1, metavar="[TARGET...]")
-@click.option("--format", "format_", type=click.Choice(FORMATS), default="text", help="Default: text.")
-@click.option("--output-file", "-o", type=_FILE, help="Write there, not to stdout.")
-@click.option("--select", metavar="RULES", multiple=True, help='Rules to show: codes, "AO2", names, ALL.')
-@click.option(
-    "--ignore", metavar="RULES", multiple=True, help="Rules to leave out; comma-separated or repeated."
-)
-@click.option("--strict", is_flag=True, help="Exit with 3 when something is not modelled.")
-@click.option("--exit-zero", is_flag=True, help="Exit with 0 though there are findings.")
-@click.option("--statistics", is_flag=True, help="Count the findings of each rule.")
+@output_options
 @click.option(
     "--jobs", "-j", type=click.IntRange(0), default=1, help="Processes, 0: one per core; default: 1."
 )
 @click.option("--pass-with-no-targets", is_flag=True, help="Exit with 0 though no target was found.")
-@click.option("--config", type=_FILE, help="Read [tool.asyncops] there; default: the nearest pyproject.toml.")
-@click.option("--isolated", is_flag=True, help="Read no configuration file.")
-@click.option("--baseline", type=_FILE, help="Findings listed there do not count.")
-@click.option("--write-baseline", is_flag=True, help="List all findings there; exit with 0.")
+@click.option("--write-baseline", is_flag=True, help="List all findings in the baseline; exit with 0.")
 @click.option("--prune-baseline", is_flag=True, help="Drop the entries that match nothing any more.")
 @explain_option
 def lint(
@@ -111,7 +124,40 @@ def lint(
             f"no lint target in {', '.join(targets)}: "
             "put @asyncops.lint_target(*example_arguments) above a function"
         )
-    _write(render(format_, result, _page(output_file, statistics)), output_file)
+    _write(render(format_, result, _page(output_file, statistics, sys.stdout)), output_file)
+    sys.exit(session.exit_code(result))
+
+
+@cli.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog=_EXIT_CODES,
+)
+@output_options
+@click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as for python -m.")
+@click.argument("program")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(
+    program: str,
+    arguments: tuple[str, ...],
+    module: bool,
+    format_: str,
+    output_file: Path | None,
+    statistics: bool,
+    **flags: Any,
+) -> None:
+    """Run PROGRAM with its ARGUMENTS and check every kernel it traces, each once.
+
+    The program runs as under python: on its own devices, in its own environment. The report follows on
+    stderr when it ends.
+    """
+    from asyncops.lint.running import run_program
+    from asyncops.lint.session import Options, Session
+
+    with _clear_errors():
+        session = Session.open(Options(**flags))
+        result = run_program(program, arguments, module=module, settings=session.settings)
+    text = render(format_, result, _page(output_file, statistics, sys.stderr))
+    _write(text, output_file, to_stderr=True)
     sys.exit(session.exit_code(result))
 
 
@@ -125,16 +171,16 @@ def main() -> None:
         sys.exit(2)
 
 
-def _page(output_file: Path | None, statistics: bool) -> Page:
-    to_terminal = output_file is None and sys.stdout.isatty()
+def _page(output_file: Path | None, statistics: bool, stream: TextIO) -> Page:
+    to_terminal = output_file is None and stream.isatty()
     color = to_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     width = shutil.get_terminal_size().columns if to_terminal else 100
     return Page(color, width, statistics)
 
 
-def _write(text: str, output_file: Path | None) -> None:
+def _write(text: str, output_file: Path | None, *, to_stderr: bool = False) -> None:
     if output_file is None:
-        click.echo(text, nl=False, color=True)
+        click.echo(text, nl=False, err=to_stderr, color=True)
         return
     output_file.parent.mkdir(parents=True, exist_ok=True)
     output_file.write_text(text, encoding="utf-8")

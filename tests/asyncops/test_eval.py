@@ -1,6 +1,6 @@
 """The example kernels of ``tests/eval``: each finding stands on the line that expects it, and nowhere else.
 
-``# expect: AO201`` names the rule of the finding on that line; ``# expect: AO201 (AO302)`` also those hanging below.
+``# expect: AO201`` names the rule of the finding on that line; ``# expect: AO201 (AO302)`` also one below it.
 """
 
 from __future__ import annotations
@@ -55,4 +55,9 @@ def test_every_example_is_named_after_a_rule_that_it_shows() -> None:
 def test_the_examples_cover_the_rules_inside_a_kernel() -> None:
     families = ("AO1", "AO2", "AO3")
     covered = {file.stem[:5].upper() for file in FILES}
-    assert {c for c in rule_pages() if c.startswith(families)} <= covered | {"AO206", "AO207", "AO208", "AO209"}
+    assert {c for c in rule_pages() if c.startswith(families)} <= covered | {
+        "AO206",
+        "AO207",
+        "AO208",
+        "AO209",
+    }

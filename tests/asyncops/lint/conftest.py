@@ -27,7 +27,8 @@ from asyncops.checker.report import Diagnostic, KernelSummary, Report
 
 def at(text, column=None, end=None):
     lines = Path(__file__).read_text().splitlines()
-    return Location(__file__, 1 + next(i for i, line in enumerate(lines) if text in line), "kernel", column, end)
+    number = next(n for n, line in enumerate(lines, 1) if text in line)
+    return Location(__file__, number, "kernel", column, end)
 
 
 def finding(code, text, severity="error", **more):
@@ -46,6 +47,7 @@ def kernel(first, second, buf):
 
 @lint_target(name="racy")
 def target():
+    follows = Diagnostic("AO302", "shared-semaphore", "error", "sem serves two copies", at("second.start"))
     race = Diagnostic(
         "AO201",
         "read-before-arrival",
@@ -56,7 +58,7 @@ def target():
             ("the copy was started here", at("first.start")),
             ("it should have been waited for before", at("first.wait")),
         ),
-        secondary=(Diagnostic("AO302", "shared-semaphore", "error", "sem serves two copies", at("second.start")),),
+        secondary=(follows,),
         witness="the copy into buf[0] starts\\nthe core reads buf[0]\\nthe copy writes buf[0]",
         confirmed=True,
         help="wait for the copy before the read",

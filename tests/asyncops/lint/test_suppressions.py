@@ -49,8 +49,9 @@ def test_a_rule_that_is_not_selected_is_not_called_unused(run: Run, race: Path) 
 
 
 def test_nothing_is_called_unused_where_not_all_was_checked(run: Run, targets: Write) -> None:
-    text = "x = 1  # asyncops: ignore[AO201]\n@lint_target()\ndef odd():\n    return Report(unknowns=('sort',))\n"
-    assert run("lint", targets("kernels.py", text)).exit_code == 0
+    comment = "x = 1  # asyncops: ignore[AO201]\n"
+    text = "@lint_target()\ndef odd():\n    return Report(unknowns=('sort',))\n"
+    assert run("lint", targets("kernels.py", comment + text)).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -86,8 +87,8 @@ def test_the_comment_may_stand_on_any_line_of_the_statement(run: Run, targets: W
 
 
 def test_text_in_a_string_is_no_comment(run: Run, targets: Write) -> None:
-    text = 'x = "# asyncops: ignore[AO201]"\n@lint_target()\ndef f():\n    return Report((finding("AO201", "x ="),))\n'
-    assert run("lint", targets("kernels.py", text)).exit_code == 1
+    text = '@lint_target()\ndef f():\n    return Report((finding("AO201", "x ="),))\n'
+    assert run("lint", targets("kernels.py", 'x = "# asyncops: ignore[AO201]"\n' + text)).exit_code == 1
 
 
 def test_what_follows_can_be_suppressed_on_its_own(run: Run, race: Path) -> None:
