@@ -110,3 +110,11 @@ class SemaphoreTypeError(StatefulError, TypeError):
     Example: ``pl.semaphore_signal`` on a ``pltpu.SemaphoreType.DMA``. The message names the semaphore, its type, and
     what to use instead.
     """
+
+
+class UnsatisfiedWaitError(StatefulError, RuntimeError):
+    """A discharged function waits for counts that nothing brings: on a device it would wait for ever.
+
+    Example: a ``dma_wait`` for 8192 bytes after one copy of 4096. The message names the semaphore and the line. Start
+    the missing copy before the wait, or wait for what was started.
+    """

@@ -49,6 +49,7 @@ __all__ = [
     "Scoped",
     "ShardMap",
     "While",
+    "bodies",
     "normal_form",
 ]
 
@@ -73,7 +74,7 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class ShardMap:
-    """A body run by every device of ``mesh`` (axis name to size, in order) on its shard."""
+    """A body run by every device of ``mesh`` (axis name to size, in order) on its shard; ``jax_mesh`` is JAX's own."""
 
     jaxpr: Body
     operands: tuple[Atom, ...]
@@ -81,6 +82,7 @@ class ShardMap:
     in_specs: tuple[Any, ...]
     out_specs: tuple[Any, ...]
     manual_axes: frozenset[str]
+    jax_mesh: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,6 +201,17 @@ def normal_form(eqn: Any) -> HigherOrder | None:
     return None if rule is None else rule(eqn)
 
 
+def bodies(form: HigherOrder) -> tuple[Body, ...]:
+    """Every body that the equation runs; index maps of windows are not among them."""
+    if isinstance(form, Branch):
+        return form.branches
+    if isinstance(form, While):
+        return form.cond, form.body
+    if isinstance(form, Kernel):
+        return tuple(program.body for program in form.form.programs)
+    return (form.form.body,) if isinstance(form, Pipeline) else (form.jaxpr,)
+
+
 # -- one function per primitive ---------------------------------------------------------------------------------------
 
 
@@ -219,6 +232,7 @@ def _shard_map(eqn: Any) -> ShardMap:
         tuple(q["in_specs"]),
         tuple(q["out_specs"]),
         frozenset(map(str, q["newly_manual_axes"])),
+        q["mesh"],
     )
 
 

@@ -18,10 +18,12 @@ Atom = Any
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The core reads ``view``; ``masked``: some elements only."""
+    """The core reads ``view``; ``masked``: some elements only, the others are the atom ``other``."""
 
     view: View
     masked: bool = False
+    mask: Atom = None
+    other: Atom = None
 
     @property
     def effects(self) -> tuple[fx.Effect, ...]:
@@ -36,6 +38,7 @@ class Store:
     view: View
     value: Atom = None
     masked: bool = False
+    mask: Atom = None
 
     @property
     def effects(self) -> tuple[fx.Effect, ...]:

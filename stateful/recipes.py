@@ -36,7 +36,8 @@ def scalar(atom: Atom) -> Callable[[Value], Term | None]:
 class Recipe:
     """A Ref operand seen through transforms.
 
-    ``recipe(value)`` is its view. The view of a base and the values of the indices is computed once: kernels run the
+    ``recipe(value)`` is its view: what ``value`` gives for the Ref, transformed. (Discharge puts objects of its own in
+    the place of views; all they need is ``transformed`` and ``nbytes``.) The view of a base and the values of the indices is computed once: kernels run the
     same equation thousands of times over few slots.
     """
 
@@ -68,6 +69,8 @@ class Recipe:
         base = self._base(value)
         if not self._transforms and self._exact:
             return base
+        if type(base) is not View:
+            return base.transformed(self._transforms, value)
         terms = [value(a) for a in self._indices]
         key = (id(base), *terms)
         found = self._views.get(key)

@@ -205,17 +205,18 @@ def _get(eqn: Any) -> Run:
 def _swap(eqn: Any) -> Run:
     ref, new, *rest = eqn.invars
     view = Recipe.of(ref, jax.tree.unflatten(eqn.params["tree"], rest))
-    return _exchange(eqn, view, new, masked=False)
+    return _exchange(eqn, view, new)
 
 
-def _exchange(eqn: Any, view: Recipe, new: Atom, masked: bool) -> Run:
+def _exchange(eqn: Any, view: Recipe, new: Atom, mask: Atom = None) -> Run:
     """A swap is a load and a store; where nothing uses the old value, the store alone."""
+    masked = mask is not None
     if jaxprs.is_unused(eqn.outvars[0]):
-        return lambda value: (Store(view(value), new, masked),)
+        return lambda value: (Store(view(value), new, masked, mask),)
 
     def both(value: Value) -> tuple[Operation, ...]:
         seen = view(value)
-        return Load(seen, masked), Store(seen, new, masked)
+        return Load(seen, masked, mask), Store(seen, new, masked, mask)
 
     return both
 
@@ -227,14 +228,14 @@ def _addupdate(eqn: Any) -> Run:
 
 
 def _masked_load(eqn: Any) -> Run:
-    ref, transforms, mask, _ = jax.tree.unflatten(eqn.params["args_tree"], eqn.invars)
+    ref, transforms, mask, other = jax.tree.unflatten(eqn.params["args_tree"], eqn.invars)
     view = Recipe.of(ref, transforms)
-    return lambda value: (Load(view(value), mask is not None),)
+    return lambda value: (Load(view(value), mask is not None, mask, other),)
 
 
 def _masked_swap(eqn: Any) -> Run:
     ref, transforms, new, mask = jax.tree.unflatten(eqn.params["args_tree"], eqn.invars)
-    return _exchange(eqn, Recipe.of(ref, transforms), new, mask is not None)
+    return _exchange(eqn, Recipe.of(ref, transforms), new, mask)
 
 
 def _new_ref(eqn: Any) -> Run:
@@ -381,18 +382,22 @@ def _unmodelled(reason: str) -> Callable[[Any], Run]:
 
 def _sc_load(eqn: Any) -> Run:
     ref, *rest = eqn.invars
-    masked = bool(eqn.params["has_mask"])
-    view = Recipe.of(ref, jax.tree.unflatten(eqn.params["tree"], rest[:-1] if masked else rest))
-    return lambda value: (Load(view(value), masked),)
+    rest, mask = _sc_mask(eqn, rest)
+    view = Recipe.of(ref, jax.tree.unflatten(eqn.params["tree"], rest))
+    return lambda value: (Load(view(value), mask is not None, mask),)
 
 
 def _sc_swap(eqn: Any) -> Run:
     ref, new, *rest = eqn.invars
-    masked = bool(eqn.params["has_mask"])
-    view = Recipe.of(ref, jax.tree.unflatten(eqn.params["tree"], rest[:-1] if masked else rest))
+    rest, mask = _sc_mask(eqn, rest)
+    view = Recipe.of(ref, jax.tree.unflatten(eqn.params["tree"], rest))
     if eqn.params["add"]:
         return lambda value: (Accumulate(view(value), new),)
-    return _exchange(eqn, view, new, masked)
+    return _exchange(eqn, view, new, mask)
+
+
+def _sc_mask(eqn: Any, rest: list[Atom]) -> tuple[list[Atom], Atom]:
+    return (rest[:-1], rest[-1]) if eqn.params["has_mask"] else (rest, None)
 
 
 def _sc_gather(eqn: Any) -> Run:
