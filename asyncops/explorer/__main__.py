@@ -1,6 +1,6 @@
 """``python -m asyncops.explorer``: holds the checker to the explorer on many generated programs.
 
-Prints a table, and small programs for every law that is broken. Exit status 1 if one is, 2 for wrong arguments.
+Prints a table, and small programs for every law that is broken. Exit status 1 if so, 2 for wrong arguments.
 """
 
 from __future__ import annotations

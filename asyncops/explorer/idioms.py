@@ -113,11 +113,14 @@ def handshake(draft: Draft) -> None:
 
 
 def barrier(draft: Draft) -> None:
-    """Every core signals every other and waits for as many."""
-    others = len(draft.cores) - 1
+    """Every core signals every other and waits for as many, round after round on one semaphore each."""
+    rounds = len(list(draft.many(1, 3)))
     for c in range(len(draft.cores)):
-        signals = [Signal(f"g{other}", 1) for other in range(len(draft.cores)) if other != c]
-        draft.weave(c, [*signals, Wait(f"g{c}", others)])
+        events: list[Event] = []
+        for _ in range(rounds):
+            events += [Signal(f"g{other}", 1) for other in range(len(draft.cores)) if other != c]
+            events += [Wait(f"g{c}", len(draft.cores) - 1), *_reuse(draft, draft.box(c))]
+        draft.weave(c, events)
 
 
 def lock(draft: Draft) -> None:
