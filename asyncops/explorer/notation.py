@@ -24,9 +24,9 @@ begins a comment. Sites, names and kinds of copies are not written.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-from asyncops.checker.events import Access, Box, Copy, Core, Event, Mark, Program, Signal, Start, Wait
+from asyncops.checker.events import Access, Box, Copy, Core, Event, Mark, Point, Program, Signal, Start, Wait
 from stateful.errors import InvalidArgumentError
 
 _BOX = re.compile(r"(?P<buffer>[^\[\]?]+)(?:\[(?P<dims>[\d:,]+)\])?(?P<inexact>\?)?")
@@ -60,6 +60,16 @@ def _lines(program: Program) -> Iterator[str]:
         yield from (f"  {format_event(event)}" for event in core.events)
     for group in program.barriers:
         yield "barrier " + " ".join(f"{c}:{i}" for c, i in group)
+
+
+def format_schedule(program: Program, schedule: Iterable[Point]) -> str:
+    """The steps of a schedule in the notation, one a line; of a copy's steps the later ones name the half."""
+    return "".join(f"core {point.core}: {_format_step(program, point)}\n" for point in schedule)
+
+
+def _format_step(program: Program, point: Point) -> str:
+    event = format_event(program.cores[point.core].events[point.index])
+    return f"{point.half.value} of {event}" if point.half else event
 
 
 def format_event(event: Event) -> str:

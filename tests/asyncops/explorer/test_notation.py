@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 
 from asyncops.checker.events import Box
-from asyncops.explorer.notation import format_box, format_program, parse_program
+from asyncops.explorer import explore
+from asyncops.explorer.notation import format_box, format_program, format_schedule, parse_program
 from asyncops.explorer.strategies import programs
 from stateful.errors import InvalidArgumentError
 
@@ -37,6 +38,16 @@ def test_what_is_written_is_read_back():
 def test_any_program_is_read_back(program):
     text = format_program(program)
     assert format_program(parse_program(text)) == text
+
+
+def test_a_schedule_reads_like_the_program():
+    program = parse_program("core 0\n  start x -> y recv s:4\n  wait s 3\n  read y\n")
+    (race,) = explore(program).races
+    assert format_schedule(program, race.schedule).splitlines() == [
+        "core 0: start x -> y recv s:4",
+        "core 0: read-done of start x -> y recv s:4",
+        "core 0: wait s 3",
+    ]
 
 
 def test_comments_and_empty_lines_mean_nothing():
