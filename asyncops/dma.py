@@ -275,5 +275,5 @@ def _require_unmoved(site: Any, origin: Origin) -> None:
             )
 
 
-_jax.register_kernel_lowering(start_p, _start_on_tpu)
-_jax.register_kernel_lowering(done_p, _done_on_tpu)
+_jax.register_untracked_lowering(start_p, _start_on_tpu, "tpu")
+_jax.register_untracked_lowering(done_p, _done_on_tpu, "tpu")

@@ -20,7 +20,6 @@ import jax.extend.core
 from asyncops import origins
 from asyncops.origins import Origin
 from stateful.errors import FutureMismatchError, FutureReusedError, UnfinishedFutureWarning
-from stateful._jax.inflight import is_in_flight
 
 
 class Operation(Protocol):
@@ -52,7 +51,7 @@ class Future:
         self._refs = refs
         self._consumed_at: Origin | None = None
         self._consumed_in: Any = None
-        self._handed_over = not all(map(_is_value, self._leaves))
+        self._handed_over = False
 
     @property
     def form(self) -> str:
@@ -98,18 +97,16 @@ class Future:
         )
 
 
-def _is_value(leaf: Any) -> bool:
-    """False for the placeholders that JAX puts in the place of leaves when it only looks at the structure."""
-    return isinstance(leaf, jax.Array) and is_in_flight(leaf)
-
-
 def _flatten(future: Future) -> tuple[tuple[Any, ...], tuple[Operation, Origin]]:
     future._handed_over = True
     return future._leaves, (future.operation, future.origin)
 
 
 def _unflatten(static: tuple[Operation, Origin], leaves: Sequence[Any]) -> Future:
-    return Future(static[0], leaves, static[1])
+    future = Future(static[0], leaves, static[1])
+    # It may be there to be looked at only, as by the condition of a loop; so it does not warn.
+    future._handed_over = True
+    return future
 
 
 jax.tree_util.register_pytree_node(Future, _flatten, _unflatten)

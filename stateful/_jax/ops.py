@@ -159,19 +159,19 @@ def register_lowering(primitive: Any, fn: Callable[..., Any]) -> None:
     mlir.register_lowering(primitive, rule, cacheable=False)
 
 
-def register_kernel_lowering(primitive: Any, fn: Callable[..., Any]) -> None:
-    """Like `register_lowering`, on TPUs, for an ``fn`` that calls Pallas kernels; semaphores are Pallas' semaphores.
+def register_untracked_lowering(primitive: Any, fn: Callable[..., Any], platform: str | None = None) -> None:
+    """Like `register_lowering`, for an ``fn`` that minds not, or may not be told, along which axes arrays vary.
 
-    The equation is lowered where it stands, not in a shared function, so that what made its operands can be seen.
+    Semaphores are arrays of Pallas' semaphores. Pallas kernels are such functions: they would ask for the axes of
+    their results, and the primitive has taken care of those.
     """
 
     def rule(ctx: Any, *operands: Any, **params: Any) -> Any:
-        physical = [_kernel_operand(aval) for aval in ctx.avals_in]
-        # Kernels need no tracking of who varies: the primitive has done it, and Pallas would ask for more.
+        avals = [_untracked(aval) for aval in ctx.avals_in]
         with config._check_vma(False):
-            return _lower_as(partial(fn, LoweringSite(operands), **params), ctx, physical, operands)
+            return _lower_as(partial(fn, LoweringSite(operands), **params), ctx, avals, operands)
 
-    mlir.register_lowering(primitive, rule, platform="tpu", cacheable=False)
+    mlir.register_lowering(primitive, rule, platform=platform, cacheable=False)
 
 
 def _lower_as(fn: Callable[..., Any], ctx: Any, avals: list[Any], operands: Sequence[Any]) -> Any:
@@ -179,7 +179,7 @@ def _lower_as(fn: Callable[..., Any], ctx: Any, avals: list[Any], operands: Sequ
     return lowered(ctx.replace(avals_in=avals, avals_out=None), *operands)
 
 
-def _kernel_operand(aval: Any) -> Any:
+def _untracked(aval: Any) -> Any:
     physical = core.physical_aval(aval)
     if is_handle(aval):
         return core.ShapedArray(physical.shape, tpu_core.DMASemaphore())

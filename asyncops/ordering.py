@@ -1,0 +1,137 @@
+"""``@program_order``: what is written between a start and its done stays between them in the compiled program.
+
+A compiler schedules by data dependence, and a start and its done depend on nothing between them. So while a future is
+running, barriers tie what is computed to it: after each start or done, the inputs of what follows; before each, the
+results of what precedes. The rewrite goes into loops, branches, ``jit``, ``shard_map``, ``remat`` and custom
+derivatives; where nothing is in flight it changes nothing.
+
+It is also where futures are checked (`asyncops.linearity`) and where loops that carry them get their two buffers
+(`asyncops.buffering`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from asyncops import buffering, linearity
+from asyncops.barriers import tie
+from asyncops.regions import Region, is_dropped, is_ref, touches_futures
+from stateful._jax.inflight import is_handle, is_in_flight
+from stateful._jax.jaxprs import Literal
+from stateful._jax.rewriting import Environment, changed_bodies, trace
+from stateful.higher_order import Scan, While, normal_form
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def program_order(fn: F) -> F:
+    """Keeps, in the compiled program, what ``fn`` does between a start and its done between them.
+
+    Also checks that each future is consumed exactly once, and gives loops that carry futures the two buffers they
+    need. Values and derivatives are unchanged.
+
+    Args:
+        fn: function of arrays, futures, Refs and pytrees of them; other arguments are passed on as they are.
+
+    Returns:
+        A function with the same arguments and results, to be called anywhere ``fn`` can be.
+
+    Raises:
+        FutureError: from the returned function, if a future is dropped, consumed twice or mixed with another.
+    """
+
+    @functools.wraps(fn)
+    def ordered(*args: Any, **kwargs: Any) -> Any:
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        dynamic = [n for n, leaf in enumerate(leaves) if _is_dynamic(leaf)]
+
+        def of_arrays(*arrays: Any) -> Any:
+            given = list(leaves)
+            for n, array in zip(dynamic, arrays, strict=True):
+                given[n] = array
+            args, kwargs = jax.tree.unflatten(tree, given)
+            return fn(*args, **kwargs)
+
+        arrays = [leaves[n] for n in dynamic]
+        jaxpr, consts, results = trace(of_arrays, *arrays)
+        linearity.check(jaxpr)
+        return jax.tree.unflatten(results, order(jaxpr, consts, arrays))
+
+    return ordered  # type: ignore[return-value]
+
+
+def _is_dynamic(leaf: Any) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic, jax.Ref))
+
+
+def order(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    """Runs a jaxpr with barriers around what it starts and finishes."""
+    return _Ordered(jaxpr, consts, args).run()
+
+
+class _Ordered:
+    """One jaxpr, run between barriers."""
+
+    def __init__(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> None:
+        self._region = Region(jaxpr)
+        self._jaxpr = jaxpr
+        self._env = Environment(jaxpr, consts, args)
+
+    def run(self) -> list[Any]:
+        region = self._region
+        inputs = (*self._jaxpr.constvars, *self._jaxpr.invars)
+        self._after(0, [v for v in inputs if is_handle(v.aval)])
+        for position, eqn in enumerate(self._jaxpr.eqns):
+            if not touches_futures(eqn):
+                self._env.run(eqn)
+                continue
+            if region.running_before(position):
+                self._tie(region.produced_before(position), _tokens(eqn.invars))
+            _run(self._env, eqn)
+            if region.running_before(position + 1):
+                self._after(position + 1, _tokens((*eqn.outvars, *eqn.invars)))
+        end = len(self._jaxpr.eqns)
+        self._tie(region.produced_before(end), [v for v in self._jaxpr.outvars if is_handle(v.aval)])
+        return [self._env[v] for v in self._jaxpr.outvars]
+
+    def _after(self, position: int, tokens: Sequence[Any]) -> None:
+        """What follows ``position``, up to the next start or done, waits for ``tokens``."""
+        known = [v for v in self._region.needed_after(position) if v in self._env]
+        self._tie(known, tokens)
+
+    def _tie(self, variables: Iterable[Any], tokens: Iterable[Any]) -> None:
+        tokens = list(tokens)
+        variables = list(variables)
+        if not tokens or not variables:
+            return
+        tied = list(dict.fromkeys((*variables, *tokens)))
+        values = iter(tie([self._env[v] for v in tied]))
+        for var in tied:
+            if not is_ref(var):
+                self._env[var] = next(values)
+
+
+def _tokens(atoms: Iterable[Any]) -> list[Any]:
+    """Variables that stand for the moment at which an equation happens: a future's semaphores; else a Ref or array."""
+    variables = [v for v in atoms if not isinstance(v, Literal) and not is_dropped(v)]
+    handles = [v for v in variables if is_handle(v.aval)]
+    if handles:
+        return handles
+    refs = [v for v in variables if is_ref(v)]
+    return refs[:1] or [v for v in variables if not is_in_flight(v.aval)][:1]
+
+
+def _run(env: Environment, eqn: Any) -> None:
+    """Runs an equation that starts or finishes something, or calls what does."""
+    form = normal_form(eqn)
+    if isinstance(form, While) and buffering.starts_on_arrays(form.body.jaxpr):
+        env.define(eqn, buffering.run_while(form, [env[v] for v in eqn.invars], order))
+    elif isinstance(form, Scan):
+        env.run(eqn, unroll=buffering.unrolling(eqn), **changed_bodies(eqn, order))
+    else:
+        env.run(eqn, **changed_bodies(eqn, order))
