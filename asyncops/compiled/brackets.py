@@ -1,4 +1,5 @@
-"""Text with brackets and quoted strings: where a bracket closes, and splitting at outer commas. Linear, no recursion."""
+"""Text with brackets and quoted strings: where a bracket closes, and splitting at outer commas. Linear, no
+recursion."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[(){}\[\],]', re.DOTALL)
 def closing(text: str, start: int) -> int:
     """Index of the bracket that closes the one at ``start``; -1 where none does.
 
-    The kinds of bracket are not told apart: the texts are machine-made, and a cut one must not be followed far.
+    The kinds of bracket are not told apart: the texts are machine-made, and a cut one must not be followed
+    far.
     """
     depth = 0
     for token in _TOKEN.finditer(text, start):

@@ -1,8 +1,9 @@
 """A reader of MLIR bytecode: operations, their operands, results and regions. Attributes are skipped.
 
-Why not jaxlib's own parser: it ends the process on a damaged body, and a dump may come from anybody; it also only
-knows the dialect versions of its own release. This reader needs neither dialects nor JAX. The format is the one that
-the MLIR documentation describes (mlir.llvm.org, "MLIR Bytecode Format"); terms in quotes are its own.
+Why not jaxlib's own parser: it ends the process on a damaged body, and a dump may come from anybody; it
+also only knows the dialect versions of its own release. This reader needs neither dialects nor JAX. The
+format is the one that the MLIR documentation describes (mlir.llvm.org, "MLIR Bytecode Format"); terms in
+quotes are its own.
 """
 
 from __future__ import annotations
@@ -14,9 +15,15 @@ MAGIC = b"ML\xefR"
 # The format versions at which an encoding that matters here changed.
 _DIALECT_VERSIONS, _LAZY_REGIONS, _USE_LISTS, _ELIDED_LOCATIONS, _REGISTERED_FLAG = 1, 2, 3, 4, 5
 _STRINGS, _DIALECTS, _TYPES, _OFFSETS, _IR = 0, 1, 2, 3, 4
-_HAS_ATTRIBUTES, _HAS_RESULTS, _HAS_OPERANDS, _HAS_SUCCESSORS, _HAS_REGIONS, _HAS_USE_LISTS, _HAS_PROPERTIES = (
-    1 << bit for bit in range(7)
-)
+(
+    _HAS_ATTRIBUTES,
+    _HAS_RESULTS,
+    _HAS_OPERANDS,
+    _HAS_SUCCESSORS,
+    _HAS_REGIONS,
+    _HAS_USE_LISTS,
+    _HAS_PROPERTIES,
+) = (1 << bit for bit in range(7))
 _MAX_DEPTH = 200
 
 
@@ -98,7 +105,8 @@ class _Cursor:
         return int.from_bytes(bytes([first]) + self.take(more), "little") >> (more + 1)
 
     def count(self) -> int:
-        """A varint that counts things which follow, each of at least one byte: so it cannot ask for much memory."""
+        """A varint that counts things which follow, each of at least one byte: so it cannot ask for much
+        memory."""
         value = self.varint()
         if value > self.end - self.at:
             raise BytecodeError("a count exceeds what is left of the bytecode")
@@ -164,7 +172,9 @@ class _Reader:
     def _read_names(self, cursor: _Cursor) -> list[str]:
         """Names of operations; they are listed by dialect after the dialects themselves."""
         for _ in range(cursor.count()):
-            name, versioned = cursor.flagged() if self._version >= _DIALECT_VERSIONS else (cursor.varint(), False)
+            name, versioned = (
+                cursor.flagged() if self._version >= _DIALECT_VERSIONS else (cursor.varint(), False)
+            )
             self._dialects.append(self._strings[name])
             if versioned:
                 cursor.section()
@@ -179,7 +189,8 @@ class _Reader:
         return names
 
     def _read_types(self, offsets: _Cursor, data: _Cursor) -> list[tuple[str, _Cursor, bool]]:
-        """(dialect, bytes, whether the dialect's own encoding) of each type. Attributes come first and are dropped."""
+        """(dialect, bytes, whether the dialect's own encoding) of each type. Attributes come first and are
+        dropped."""
         attributes = offsets.varint()
         total = attributes + offsets.varint()
         entries: list[tuple[str, _Cursor, bool]] = []
@@ -221,7 +232,8 @@ class _Reader:
         return operations[0]
 
     def _region(self, cursor: _Cursor, scope: list[Value], depth: int) -> list[Block]:
-        """The blocks of a region. Its values get the numbers after those in ``scope``, in order of definition."""
+        """The blocks of a region. Its values get the numbers after those in ``scope``, in order of
+        definition."""
         if depth > _MAX_DEPTH:
             raise BytecodeError("regions nest too deep")
         blocks = cursor.count()
@@ -263,7 +275,9 @@ class _Reader:
         value.type, value.owner = kind, owner
         return value
 
-    def _operation(self, cursor: _Cursor, unset: Iterator[Value], scope: list[Value], depth: int) -> Operation:
+    def _operation(
+        self, cursor: _Cursor, unset: Iterator[Value], scope: list[Value], depth: int
+    ) -> Operation:
         operation = Operation(self._names[cursor.varint()])
         mask = cursor.byte()
         cursor.varint()  # location

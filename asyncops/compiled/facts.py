@@ -1,4 +1,5 @@
-"""What following a schedule brings to light: copies in flight, what touches them, how they end. No judgement."""
+"""What following a schedule brings to light: copies in flight, what touches them, how they end. No
+judgement."""
 
 from __future__ import annotations
 
@@ -26,8 +27,24 @@ class Scope:
 ScopePath = tuple[Scope, ...]
 
 
+def loops(path: ScopePath) -> tuple[Scope, ...]:
+    """The loops around a step, outermost first."""
+    return tuple(scope for scope in path if scope.kind == "loop")
+
+
+def times(path: ScopePath) -> int | None:
+    """How often a step runs: the product of the trip counts around it; None where one is not known."""
+    product = 1
+    for scope in loops(path):
+        if scope.trips is None:
+            return None
+        product *= scope.trips
+    return product
+
+
 class Mark(enum.Enum):
-    """What an entry of the log is: an instruction that ran, or the begin or end of a scope or of an iteration."""
+    """What an entry of the log is: an instruction that ran, or the begin or end of a scope or of an
+    iteration."""
 
     RUN = "run"
     ENTER = "enter"
@@ -36,7 +53,8 @@ class Mark(enum.Enum):
 
 
 class Entry(NamedTuple):
-    """One entry of the log: scopes nest; ``branch`` names one way of several, ``trips`` is known of some loops."""
+    """One entry of the log: scopes nest; ``branch`` names one way of several, ``trips`` is known of some
+    loops."""
 
     mark: Mark
     instruction: Instruction
@@ -61,7 +79,8 @@ class Flight:
       start, step, path: the instruction that began it, when, and inside what.
       native: one of XLA's own pairs, whose buffers XLA itself looks after; else started by a Pallas kernel.
       source, destination: the memories that are read and written; None where they are not known.
-      source_key, destination_key: the semaphores (of XLA's own: the result) that its two halves are waited for by.
+      source_key, destination_key: the semaphores (of XLA's own: the result) that its two halves are waited
+        for by.
       inferred: the kernel that started it could not be read.
       endings: the waits that completed it, of its last half.
     """
@@ -110,7 +129,8 @@ class SecondWait:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A copy that nothing can wait for any more, on the paths through ``branch`` (all paths where it is empty)."""
+    """A copy that nothing can wait for any more, on the paths through ``branch`` (all paths where it is
+    empty)."""
 
     flight: Flight
     control: Instruction | None = None
@@ -132,8 +152,8 @@ class CopyMade:
 class Trace:
     """The facts of one module.
 
-    ``last_use`` maps memory to the last step that uses it; ``aliased`` are the memories that an asynchronous Pallas
-    kernel takes over (operand and result are one memory), by the kernel's instruction.
+    ``last_use`` maps memory to the last step that uses it; ``aliased`` are the memories that an
+    asynchronous Pallas kernel takes over (operand and result are one memory), by the kernel's instruction.
     """
 
     module: Module

@@ -1,8 +1,9 @@
 """Follows a scheduled module as it would run, and collects facts about its copies in flight.
 
-Every instruction is run on abstract values (`values.Buffer`: which memory something lies in), in schedule order. A
-loop body is run until the state at its head repeats, both branches of a conditional are run from the same state and
-joined, calls are run in place. So a future is followed through tuples, loop carries, branches and aliasing alike.
+Every instruction is run on abstract values (`values.Buffer`: which memory something lies in), in schedule
+order. A loop body is run until the state at its head repeats, both branches of a conditional are run from
+the same state and joined, calls are run in place. So a future is followed through tuples, loop carries,
+branches and aliasing alike.
 """
 
 from __future__ import annotations
@@ -128,15 +129,17 @@ class _Run:
             self._use(carry)
         else:
             if trips is None or trips > MAX_ITERATIONS:
-                self._trace.unknowns.append(f"{loop}: its state did not repeat within {MAX_ITERATIONS} iterations")
+                self._trace.unknowns.append(
+                    f"{loop}: its state did not repeat within {MAX_ITERATIONS} iterations"
+                )
         self._log(Mark.EXIT, loop)
         return carry
 
     def _head(self, carry: Value, outside: set[Buffer]) -> tuple[object, ...]:
         """The state at a loop's head, up to the identity of memory that the loop itself makes.
 
-        Memory is named by its first place in the carry, else by itself where a copy in flight involved it before
-        the loop; what else there is cannot be reached any more.
+        Memory is named by its first place in the carry, else by itself where a copy in flight involved it
+        before the loop; what else there is cannot be reached any more.
         """
         names: dict[Buffer | None, object] = {buffer: id(buffer) for buffer in outside}
         for number, buffer in reversed(list(enumerate(leaves(carry)))):
@@ -213,7 +216,9 @@ class _Run:
         operands = [self._operand(instruction, i, values) for i in range(len(instruction.operands))]
         self._use(operands)
         if instruction.opcode == UNKNOWN_OPCODE:
-            self._trace.unknowns.append(f"{instruction} was not understood, so neither what it does to its operands")
+            self._trace.unknowns.append(
+                f"{instruction} was not understood, so neither what it does to its operands"
+            )
         return self._handler(instruction)(instruction, operands)
 
     def _handler(self, instruction: Instruction) -> Callable[[Instruction, list[Value]], Value]:
@@ -251,7 +256,9 @@ class _Run:
     def _made(self, instruction: Instruction, operand: Buffer, result: Buffer) -> None:
         result.copied_from = operand
         self._touch(instruction, operand, "copy", result)
-        self._trace.copies.append(CopyMade(instruction, operand, result, len(self._trace.log) - 1, self._path))
+        self._trace.copies.append(
+            CopyMade(instruction, operand, result, len(self._trace.log) - 1, self._path)
+        )
 
     def _native_start(self, instruction: Instruction, operands: list[Value]) -> Value:
         result = fresh(instruction)
@@ -299,7 +306,8 @@ class _Run:
             self._launch(instruction, copy, buffers)
         if kernel.left or kernel.waits:
             for number, inner in instruction.aliases.values():
-                for buffer in leaves(element(operands[number], inner) if number < len(operands) else ()):
+                part = element(operands[number], inner) if number < len(operands) else None
+                for buffer in leaves(part) if part is not None else ():
                     self._trace.aliased.setdefault(buffer, instruction)
         return result
 
@@ -308,7 +316,8 @@ class _Run:
             kernel = self._kernels[instruction] = kernel_of(instruction)
             if kernel.inferred:
                 self._trace.assumptions.append(
-                    f"{operations.describe(instruction)} ({instruction}) could not be read ({kernel.inferred}): its "
+                    f"{operations.describe(instruction)} ({instruction}) could not be read "
+                    f"({kernel.inferred}): its "
                     "result semaphores are taken for copies in flight, its operand semaphores for waits"
                 )
         return self._kernels[instruction]
@@ -342,7 +351,18 @@ class _Run:
         inferred = bool(self._kernels[instruction].inferred)
         step = len(self._trace.log) - 1
         self._begin(
-            Flight(instruction, step, self._path, False, source, destination, sent, received, copy.remote, inferred)
+            Flight(
+                instruction,
+                step,
+                self._path,
+                False,
+                source,
+                destination,
+                sent,
+                received,
+                copy.remote,
+                inferred,
+            )
         )
 
     # Facts
@@ -371,7 +391,9 @@ class _Run:
             self._trace.lost.append(Lost(flight, split.still[0].control, labels))
         self._state.remove(flight)
 
-    def _touch(self, instruction: Instruction, value: Value, access: str, result: Buffer | None = None) -> None:
+    def _touch(
+        self, instruction: Instruction, value: Value, access: str, result: Buffer | None = None
+    ) -> None:
         if not self._state.open:
             return
         step = len(self._trace.log) - 1
@@ -406,7 +428,9 @@ class _Arguments:
 
     def __init__(self, operands: list[Value], result: Value) -> None:
         self._operands = operands
-        self._results = [leaf for part in (result if isinstance(result, tuple) else (result,)) for leaf in [part]]
+        self._results = [
+            leaf for part in (result if isinstance(result, tuple) else (result,)) for leaf in [part]
+        ]
 
     def all(self, slot: Slot | None) -> tuple[Buffer, ...]:
         """The memories that the argument may be (several only after a conditional)."""

@@ -17,7 +17,7 @@ _MAX_FRAMES = 200
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame of a Python stack: ``id`` names it in the module, ``caller`` the frame that called it (0: none).
+    """One frame of a Python stack: ``id`` names it in the module, ``caller`` the frame that called it, or 0.
 
     Two instructions came from the same call of a function exactly when their frames have the same ``caller``.
     """
@@ -40,8 +40,10 @@ class Frames:
 
     @cached_property
     def _shift(self) -> int:
-        """XLA numbers frames from 1 but prints a caller's number plus one (then 1 is "none"): no frame calls itself,
-        so a frame that seems to tells which of the two the printer does."""
+        """XLA numbers frames from 1, but some versions print a caller's number plus one (then 1 is "none").
+
+        No frame calls itself, so a frame that seems to tells which version it is.
+        """
         return 1 if any(s.get("parent_frame_id") == number for number, s in self.stack.items()) else 0
 
     def chain(self, frame: int) -> tuple[Frame, ...]:

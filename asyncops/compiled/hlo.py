@@ -15,7 +15,16 @@ UNKNOWN_OPCODE = "unknown"
 _FRAME = re.compile(r"stack_frame_id=(\d{1,9})")
 _SOURCE = re.compile(r'source_file="([^"]*)"\s+source_line=(\d{1,9})')
 _REFERENCE = re.compile(r"%?([\w.\-]+)")
-_SINGLE_CALLEES = ("calls", "to_apply", "body", "condition", "called_computation", "comparator", "select", "scatter")
+_SINGLE_CALLEES = (
+    "calls",
+    "to_apply",
+    "body",
+    "condition",
+    "called_computation",
+    "comparator",
+    "select",
+    "scatter",
+)
 _ALIAS = re.compile(r"\{([\d,\s]*)\}:\s*\((\d{1,9}),\s*\{([\d,\s]*)\}")
 
 Path = tuple[int, ...]
@@ -26,8 +35,8 @@ Path = tuple[int, ...]
 class Instruction:
     """One instruction. What is rarely needed is read from its text on demand.
 
-    ``operands`` are names; ``inside`` is the raw text between the parentheses (a parameter's number, a literal).
-    An instruction that could not be parsed has the opcode "unknown" and its whole ``text``.
+    ``operands`` are names; ``inside`` is the raw text between the parentheses (a parameter's number, a
+    literal). An instruction that could not be parsed has the opcode "unknown" and its whole ``text``.
     """
 
     name: str
@@ -80,7 +89,8 @@ class Instruction:
 
     @cached_property
     def aliases(self) -> dict[Path, tuple[int, Path]]:
-        """Result path -> (operand number, path in it) of the memory they share, as `output_to_operand_aliasing`."""
+        """Result path -> (operand number, path in it) of the memory they share, as
+        `output_to_operand_aliasing`."""
         return parse_aliasing(self.attributes.get("output_to_operand_aliasing", ""))
 
     @property

@@ -20,7 +20,8 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A copy was waited for in the branches ``over`` of conditionals that lie behind, and not in ``still``."""
+    """A copy was waited for in the branches ``over`` of conditionals that lie behind, and not in
+    ``still``."""
 
     over: tuple[Branch, ...]
     still: tuple[Branch, ...]
@@ -30,8 +31,9 @@ class Split:
 class InFlight:
     """Which copies are in flight, by the memories and semaphores they involve.
 
-    ``open`` maps each to the halves that nothing has waited for; ``ended`` maps a semaphore to the last copy that
-    was completed on it, and the wait that did it; ``splits`` holds the copies in flight that are over on some paths.
+    ``open`` maps each to the halves that nothing has waited for; ``ended`` maps a semaphore to the last
+    copy that was completed on it, and the wait that did it; ``splits`` holds the copies in flight that are
+    over on some paths.
     """
 
     open: dict[Flight, frozenset[Buffer]] = field(default_factory=dict)
@@ -94,7 +96,9 @@ def join(before: InFlight, branches: list[tuple[Branch, InFlight]]) -> InFlight:
     """The state after a conditional: what is in flight after any branch may be."""
     result = InFlight()
     for flight in dict.fromkeys(f for _, state in branches for f in state.open):
-        result.add(flight, frozenset[Buffer]().union(*(s.open[flight] for _, s in branches if flight in s.open)))
+        result.add(
+            flight, frozenset[Buffer]().union(*(s.open[flight] for _, s in branches if flight in s.open))
+        )
         over = tuple(b for b, s in branches if flight not in s.open and flight in before.open)
         still = tuple(b for b, s in branches if flight in s.open)
         if over:

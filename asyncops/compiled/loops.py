@@ -9,7 +9,8 @@ _MAX_STEPS = 1000
 
 
 def trip_count(loop: Instruction, home: Computation, module: Module) -> int | None:
-    """Number of iterations of the ``while`` instruction ``loop``, which stands in ``home``; None: not known."""
+    """Number of iterations of the ``while`` instruction ``loop``, which stands in ``home``; None: not
+    known."""
     return _written(loop) if _written(loop) is not None else _counted(loop, home, module)
 
 
@@ -23,11 +24,18 @@ def _written(loop: Instruction) -> int | None:
 
 
 def _counted(loop: Instruction, home: Computation, module: Module) -> int | None:
-    """A counter that begins at a constant, is raised by one and compared with a constant, as ``fori_loop`` has it."""
+    """A counter that begins at a constant, is raised by one and compared with a constant, as ``fori_loop``
+    has it."""
     condition = _callee(loop, "condition", module)
     body = _callee(loop, "body", module)
     test = condition.root if condition else None
-    if condition is None or body is None or test is None or test.opcode != "compare" or len(test.operands) != 2:
+    if (
+        condition is None
+        or body is None
+        or test is None
+        or test.opcode != "compare"
+        or len(test.operands) != 2
+    ):
         return None
     counter = _carried(test.operands[0], condition)
     limit = _constant(test.operands[1], condition)

@@ -1,8 +1,8 @@
 """What a Pallas TPU kernel does with its arguments, read from the Mosaic module that its custom call carries.
 
-A kernel *leaves a copy in flight* when it starts a DMA on a semaphore that is an argument (an operand or a result
-of the call) and does not wait on it afterwards; it *completes* copies when it waits on an argument semaphore on which
-it has started none. Everything else is reading and writing during the call.
+A kernel *leaves a copy in flight* when it starts a DMA on a semaphore that is an argument (an operand or a
+result of the call) and does not wait on it afterwards; it *completes* copies when it waits on an argument
+semaphore on which it has started none. Everything else is reading and writing during the call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KernelCopy:
-    """A DMA that a kernel starts. None: memory of the kernel's own (scratch), or one that could not be traced."""
+    """A DMA that a kernel starts. None: memory of the kernel's own (scratch), or one that could not be
+    traced."""
 
     source: Slot | None
     destination: Slot | None
@@ -47,7 +48,8 @@ class KernelCopy:
 
 @dataclass(frozen=True, slots=True)
 class KernelWait:
-    """Waits on an argument semaphore for copies that an earlier kernel started; ``count`` is None in a loop."""
+    """Waits on an argument semaphore for copies that an earlier kernel started; ``count`` is None in a
+    loop."""
 
     semaphore: Slot
     count: int | None
@@ -156,7 +158,8 @@ class _Walk:
             self.roots.update((result, self.roots[base]) for result in operation.results)
 
     def _start(self, operation: Operation) -> None:
-        """Operands are the source, its semaphore, the destination, its semaphore, the device; some may be missing."""
+        """Operands are the source, its semaphore, the destination, its semaphore, the device; some may be
+        missing."""
         refs = [v for v in operation.operands if v.type.kind == "memref"]
         data = [v for v in refs if not v.type.is_semaphore]
         if len(data) < 2:
@@ -205,10 +208,13 @@ class _Walk:
 
 
 def _infer(instruction: Instruction, why: str) -> Kernel:
-    """From the type alone: a result semaphore is a copy in flight, an operand semaphore one that is completed."""
+    """From the type alone: a result semaphore is a copy in flight, an operand semaphore one that is
+    completed."""
     leaves = list(instruction.shape.leaves())
     aliased = {_leaf_number(instruction, path): operand for path, (operand, _) in instruction.aliases.items()}
-    semaphores = [Slot("result", i) for i, leaf in enumerate(leaves) if leaf.is_semaphore and i not in aliased]
+    semaphores = [
+        Slot("result", i) for i, leaf in enumerate(leaves) if leaf.is_semaphore and i not in aliased
+    ]
     fresh = [Slot("result", i) for i, leaf in enumerate(leaves) if not leaf.is_semaphore and i not in aliased]
     operands = [Slot("operand", i) for i in range(len(instruction.operands))]
     if not semaphores:

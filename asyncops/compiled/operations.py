@@ -1,4 +1,5 @@
-"""What an HLO instruction is to somebody who follows memory: plumbing, an asynchronous half, a copy, or work."""
+"""What an HLO instruction is to somebody who follows memory: plumbing, an asynchronous half, a copy, or
+work."""
 
 from __future__ import annotations
 
@@ -11,11 +12,21 @@ from asyncops.compiled.mosaic import TARGET
 # The result is the operand's memory under another name or type.
 PASS_THROUGH = frozenset({"bitcast", "optimization-barrier", "opt-barrier", "add-dependency", "domain"})
 # Names and numbers, no work.
-PLUMBING = PASS_THROUGH | {"parameter", "constant", "iota", "tuple", "get-tuple-element", "after-all", "partition-id"}
+PLUMBING = PASS_THROUGH | {
+    "parameter",
+    "constant",
+    "iota",
+    "tuple",
+    "get-tuple-element",
+    "after-all",
+    "partition-id",
+}
+# They run other computations.
+CONTROL = frozenset({"while", "conditional", "call"})
 # The first operand is updated where it lies.
 _IN_PLACE = frozenset({"dynamic-update-slice", "scatter"})
 _UNPAIRED = {"send": "send-done", "recv": "recv-done"}
-_COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective", "reduce-scatter", "ragged-all-to-all")
+COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective", "reduce-scatter", "ragged-all-to-all")
 # XLA's own asynchronous collectives on some TPUs are fusions around these custom calls.
 _FUSED_START, _FUSED_DONE = "AsyncCollectiveStart", "AsyncCollectiveDone"
 
@@ -41,7 +52,9 @@ def is_done(instruction: Instruction, module: Module) -> bool:
 
 def is_update(instruction: Instruction) -> bool:
     """True for a middle part of an asynchronous pair, which passes everything on."""
-    return instruction.opcode.endswith("-update") and instruction.opcode.startswith(("async", "slice", "copy"))
+    return instruction.opcode.endswith("-update") and instruction.opcode.startswith(
+        ("async", "slice", "copy")
+    )
 
 
 def is_copy(instruction: Instruction) -> bool:
@@ -52,7 +65,7 @@ def is_copy(instruction: Instruction) -> bool:
 def is_work(instruction: Instruction) -> bool:
     """True for what takes time on the core: arithmetic on arrays, kernels, blocking collectives."""
     opcode = instruction.opcode
-    if opcode in PLUMBING or is_copy(instruction) or opcode in ("while", "conditional", "call"):
+    if opcode in PLUMBING or opcode in CONTROL or is_copy(instruction):
         return False
     return not opcode.endswith(("-start", "-done", "-update")) and opcode not in _UNPAIRED
 
@@ -70,7 +83,8 @@ def _callee_root(instruction: Instruction, module: Module) -> Instruction | None
 
 
 def source_and_destination(instruction: Instruction) -> tuple[Path, Path]:
-    """Where in the result of a start its source and its destination lie; the whole result where it has no parts."""
+    """Where in the result of a start its source and its destination lie; the whole result where it has no
+    parts."""
     elements = instruction.shape.elements
     if len(elements) < 2:
         return (), ()
@@ -151,15 +165,16 @@ def describe(instruction: Instruction) -> str:
     """A short name for people: opcode, or the kernel's name."""
     if is_kernel(instruction):
         return f"kernel {kernel_name(instruction)}"
-    if instruction.opcode.startswith(_COLLECTIVES):
+    if instruction.opcode.startswith(COLLECTIVES):
         return instruction.opcode
-    return {"fusion": "computation"}.get(instruction.opcode, instruction.opcode)
+    return "computation" if instruction.opcode == "fusion" else instruction.opcode
 
 
 def kernel_name(instruction: Instruction) -> str:
-    """The name of a Pallas kernel, from the path of its ``op_name`` (.../NAME/pallas_call), else the instruction's."""
+    """The name of a Pallas kernel, from the path of its ``op_name`` (.../NAME/pallas_call), else the
+    instruction's."""
     metadata = instruction.attributes.get("metadata", "")
     path = metadata.partition('op_name="')[2].partition('"')[0].split("/")
-    if len(path) >= 2 and path[-1].startswith(("pallas_call", "mpmd_map", "tpu_custom_call")):
+    if len(path) >= 2 and path[-1] in ("pallas_call", "mpmd_map") and "(" not in path[-2]:
         return path[-2]
     return instruction.name

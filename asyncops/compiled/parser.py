@@ -1,6 +1,7 @@
 """HLO text to data. Reads what any version prints: what is not understood is kept as text, never guessed.
 
-One pass over the lines, linear in their number. Input may be cut or hostile: the only exception is `HloError`.
+One pass over the lines, linear in their number. Input may be cut or hostile: the only exception is
+`HloError`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ _OPCODE = re.compile(r"\s*([a-z][\w\-]*)\(")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _ROW = re.compile(r'(\d{1,9})\s+(?:"(.*)"|\{(.*)\})$')
 _FIELD = re.compile(r"(\w+)=(\d{1,9})")
-_TABLES = {"FileNames": "files", "FunctionNames": "functions", "FileLocations": "places", "StackFrames": "stack"}
+_TABLES = {
+    "FileNames": "files",
+    "FunctionNames": "functions",
+    "FileLocations": "places",
+    "StackFrames": "stack",
+}
 _LITERALS = frozenset({"constant", "parameter", "iota"})
 
 
@@ -35,7 +41,9 @@ def parse_hlo(text: str) -> tuple[Module, ...]:
       HloError: there is no module or no entry computation in it, or it is too long to be followed.
     """
     if len(text) > MAX_CHARACTERS:
-        raise HloError(f"the HLO text has {len(text):,} characters, more than the {MAX_CHARACTERS:,} that are read")
+        raise HloError(
+            f"the HLO text has {len(text):,} characters, more than the {MAX_CHARACTERS:,} that are read"
+        )
     modules = tuple(_Reader(lines).module() for lines in _modules(text.splitlines()))
     if not modules:
         raise HloError(
@@ -98,7 +106,9 @@ class _Reader:
         self._at += 1
         while self._at < len(self._lines) and (row := _ROW.match(self._lines[self._at])):
             number, quoted, fields = row.groups()
-            table[int(number)] = quoted if quoted is not None else {k: int(v) for k, v in _FIELD.findall(fields)}
+            table[int(number)] = (
+                quoted if quoted is not None else {k: int(v) for k, v in _FIELD.findall(fields)}
+            )
             self._at += 1
 
     def _computation(self, line: str) -> None:
@@ -111,7 +121,8 @@ class _Reader:
         self._computations[match[2]] = Computation(match[2], instructions, is_entry=match[1] is not None)
 
     def _statements(self, name: str) -> Iterator[str]:
-        """Instructions as text: a line that begins none continues the one before (long literals and metadata)."""
+        """Instructions as text: a line that begins none continues the one before (long literals and
+        metadata)."""
         statement: list[str] = []
         while self._at < len(self._lines) and not _END.match(self._lines[self._at]):
             line = self._lines[self._at]
@@ -156,7 +167,8 @@ def _instruction(text: str) -> Instruction:
 
 
 def _shape_end(text: str, start: int) -> int:
-    """Where the type that begins at ``start`` ends: at the first space outside brackets; -1 where it does not."""
+    """Where the type that begins at ``start`` ends: at the first space outside brackets; -1 where it does
+    not."""
     space = text.find(" ", start)
     bracket = text.find("(", start, space if space >= 0 else len(text))
     if bracket < 0:

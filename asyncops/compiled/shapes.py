@@ -24,9 +24,10 @@ _BITS = re.compile(r"[a-z]+(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The type of a value: ``kind`` is "array", "tuple", "token" or "unknown" (a type that could not be read).
+    """The type of a value: ``kind`` is "array", "tuple", "token", or "unknown" for what could not be read.
 
-    ``space`` is the memory space of an array, ``pinned`` tells that the compiler may not move it (``b(...)``).
+    ``space`` is the memory space of an array, ``pinned`` tells that the compiler may not move it
+    (``b(...)``).
     """
 
     kind: str
@@ -71,7 +72,11 @@ class Shape:
 
     def _padded(self) -> tuple[int, ...]:
         minor_first = self.order or tuple(reversed(range(len(self.dims))))
-        if not self.tile or len(self.tile) > len(self.dims) or sorted(minor_first) != list(range(len(self.dims))):
+        if (
+            not self.tile
+            or len(self.tile) > len(self.dims)
+            or sorted(minor_first) != list(range(len(self.dims)))
+        ):
             return self.dims
         dims = list(self.dims)
         for axis, unit in zip(minor_first, reversed(self.tile), strict=False):
@@ -130,7 +135,12 @@ def _array(text: str) -> Shape:
     tile = _TILE.search(layout)
     space = _SPACE.search(layout)
     return Shape(
-        "array", match["dtype"], dims, int(space[1]) if space else 0, _integers(tile[1]) or () if tile else (), order
+        "array",
+        match["dtype"],
+        dims,
+        int(space[1]) if space else 0,
+        _integers(tile[1]) or () if tile else (),
+        order,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 from jax._src import core  # Jaxpr.replace and JaxprEqn.replace: there is no public way to rewrite a jaxpr
-from jax._src.sharding_impls import UNSPECIFIED  # "the user named no sharding", in Traced's parameters
+from jax._src.named_sharding import UNSPECIFIED  # "the user named no sharding", in Traced's parameters
 from jax.experimental.layout import Format
 from jax.sharding import AbstractDevice, AbstractMesh, Mesh, NamedSharding, Sharding
 
@@ -64,7 +64,7 @@ class Retargeting:
             return self._named(value, bound)
         if isinstance(value, _JAXPRS):
             return self._jaxpr(value, bound)
-        if type(value) in (tuple, list):
+        if type(value) is tuple or type(value) is list:  # no named tuples: they are JAX's own structures
             new = [self._value(v, bound) for v in value]
             unchanged = all(a is b for a, b in zip(new, value, strict=True))
             return value if unchanged else type(value)(new)
