@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from asyncops.collectives import psum_scatter_done as psum_scatter_done
     from asyncops.collectives import psum_scatter_start as psum_scatter_start
     from asyncops.collectives import psum_start as psum_start
+    from asyncops.compiled.checking import check_compiled as check_compiled
+    from asyncops.compiled.compiling import compile_for as compile_for
     from asyncops.futures import Future as Future
     from asyncops.lint.targets import lint_target as lint_target
     from asyncops.lint.watching import checking as checking
@@ -36,7 +38,9 @@ _HOMES = {
     "all_to_all_start": "asyncops.collectives",
     "async_copy_done": "asyncops.collectives",
     "async_copy_start": "asyncops.collectives",
+    "check_compiled": "asyncops.compiled.checking",
     "checking": "asyncops.lint.watching",
+    "compile_for": "asyncops.compiled.compiling",
     "lint_target": "asyncops.lint.targets",
     "ppermute_done": "asyncops.collectives",
     "ppermute_start": "asyncops.collectives",
@@ -54,7 +58,9 @@ __all__ = [
     "all_to_all_start",
     "async_copy_done",
     "async_copy_start",
+    "check_compiled",
     "checking",
+    "compile_for",
     "lint_target",
     "ppermute_done",
     "ppermute_start",

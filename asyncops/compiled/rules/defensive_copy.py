@@ -73,8 +73,10 @@ def _taken_over_by(facts: Facts, copy: CopyMade) -> Instruction | None:
 
 
 def _is_needed(facts: Facts, copy: CopyMade) -> bool:
-    """Outside loops, the copy of an argument of the program says nothing: it is made in any case. Unless what is
-    copied is read between start and done, where the future should be."""
+    """Outside loops, the copy of an argument of the program says nothing: it is made in any case.
+
+    Unless what is copied is read between start and done, where the future should be.
+    """
     if copy.operand.source().parameter < 0:
         return True
     started = [f for f in facts.flights if f.source is copy.result]
