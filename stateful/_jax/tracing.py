@@ -111,9 +111,19 @@ def _record(closed: Any) -> None:
     kernels = tuple(_kernel_equations(closed))
     if not kernels:
         return
-    program = _program(closed, kernels)
+    try:
+        program = _program(closed, kernels)
+    except Exception as error:  # whatever it is, it must not end the user's program
+        program = TracedProgram("program", _raiser(error), (), _place(kernels[0]), closed, kernels)
     for sink in tuple(_sinks):
         sink(program)
+
+
+def _raiser(error: Exception) -> Callable[..., Any]:
+    def fails() -> None:
+        raise error
+
+    return fails
 
 
 def _kernel_equations(closed: Any) -> Iterator[Any]:
