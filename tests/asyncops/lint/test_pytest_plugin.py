@@ -83,7 +83,7 @@ def test_off_it_does_nothing(suite: pytest.Pytester) -> None:
     )
     result = run_suite(suite)
     result.assert_outcomes(passed=4)
-    result.stdout.no_fnmatch_line("*asyncops*")
+    result.stdout.no_fnmatch_line("*AO201*")
 
 
 def test_the_configuration_of_the_project_applies(suite: pytest.Pytester) -> None:
