@@ -62,7 +62,7 @@ _RULES: dict[Any, Callable[..., Known | None]] = {
 
 def literal(x: Any) -> Known | None:
     """An integer or Boolean number of the program; None for anything else."""
-    if getattr(x, "shape", ()) != () or not hasattr(x, "dtype") and not isinstance(x, (bool, int)):
+    if getattr(x, "shape", ()) != () or (not hasattr(x, "dtype") and not isinstance(x, (bool, int))):
         return None
     kind = np.asarray(x).dtype.kind
     return bool(x) if kind == "b" else int(x) if kind in "iu" else None
@@ -83,7 +83,7 @@ def symbol(name: str, aval: Any, low: int | None = None, high: int | None = None
 
 
 def evaluate(eqn: Any, known: list[Any]) -> Known | None:
-    """The value of a scalar equation from those of its operands; None where it has no model or one is not known."""
+    """The value of a scalar equation from those of its operands; None where that is not known."""
     if len(eqn.outvars) != 1 or not is_scalar(eqn.outvars[0].aval) or any(x is None for x in known):
         return None
     if eqn.primitive is lax.convert_element_type_p:

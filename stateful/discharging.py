@@ -1,9 +1,9 @@
 """Discharge: a function on Refs as a pure function with the same results.
 
-The interpreter goes through the program with the contents of every memory in a store, and threads what a loop, branch
-or kernel may touch through it. Copies are carried out at their start (a copy is done at its wait at the latest, so a
-program without races cannot tell), semaphores are counts, and a wait for more than its semaphore holds is an error:
-nothing that comes later could bring it.
+The interpreter goes through the program with the contents of every memory in a store, and threads what a
+loop, branch or kernel may touch through it. Copies are carried out at their start (a copy is done at its wait
+at the latest, so a program without races cannot tell), semaphores are counts, and a wait for more than its
+semaphore holds is an error: nothing that comes later could bring it.
 """
 
 from __future__ import annotations
@@ -31,22 +31,25 @@ from stateful.types import ref_type
 def discharge(fn: Callable[..., Any], refs: Sequence[int] = ()) -> Callable[..., Any]:
     """A pure function with the results of ``fn``: no Refs, no kernels, no copies in flight.
 
-    ``refs`` numbers the arguments of ``fn`` that are Refs. The pure function takes arrays in their place and returns
-    the results together with a tuple of what these Refs hold in the end::
+    ``refs`` numbers the arguments of ``fn`` that are Refs. The pure function takes arrays in their place and
+    returns the results together with a tuple of what these Refs hold in the end::
 
         pure = stateful.discharge(lambda x_ref: x_ref.__setitem__(..., x_ref[...] + 1), refs=[0])
         _, (x,) = pure(jnp.zeros(8))
 
-    Raises :class:`~stateful.errors.UnsatisfiedWaitError` where a wait could never return (under ``jit``: when the
-    compiled function runs), and :class:`~stateful.errors.UnmodelledError` for what has no pure counterpart, such as
-    copies to other devices.
+    Raises :class:`~stateful.errors.UnsatisfiedWaitError` where a wait could never return (under ``jit``: when
+    the compiled function runs), and :class:`~stateful.errors.UnmodelledError` for what has no pure
+    counterpart, such as copies to other devices.
     """
 
     @functools.wraps(fn)
     def pure(*args: Any, **kwargs: Any) -> Any:
         body, out_tree = _traced(_with_refs_inside(fn, tuple(refs)), args, kwargs)
         machine, store = _Machine(), Store()
-        given = [jnp.asarray(x, v.aval.dtype) for x, v in zip(jax.tree.leaves((args, kwargs)), body.inputs, strict=True)]
+        given = [
+            jnp.asarray(x, v.aval.dtype)
+            for x, v in zip(jax.tree.leaves((args, kwargs)), body.inputs, strict=True)
+        ]
         results = machine.run(body, given, store)
         _raise_if_failed(store.failed, tuple(machine.waits))
         return jax.tree.unflatten(out_tree, results)
@@ -61,7 +64,9 @@ def _with_refs_inside(fn: Callable[..., Any], refs: tuple[int, ...]) -> Callable
     def whole(*args: Any, **kwargs: Any) -> Any:
         wrong = [i for i in refs if not 0 <= i < len(args)]
         if wrong:
-            raise InvalidArgumentError(f"refs names argument {wrong[0]}, but there are {len(args)} positional arguments")
+            raise InvalidArgumentError(
+                f"refs names argument {wrong[0]}, but there are {len(args)} positional arguments"
+            )
         inside = {i: jax.new_ref(args[i]) for i in refs}
         results = fn(*(inside.get(i, a) for i, a in enumerate(args)), **kwargs)
         return results, tuple(jax.freeze(inside[i]) for i in refs)
@@ -74,8 +79,8 @@ def _traced(fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[jaxprs.Body
     body = jaxprs.open_jaxpr(closed)
     if any(jaxprs.is_ref(v.aval) for v in (*body.jaxpr.constvars, *body.inputs)):
         raise InvalidArgumentError(
-            "the function uses a Ref from outside, which a pure function cannot change: make it an argument and name it in "
-            "`refs`, with an array in its place"
+            "the function uses a Ref from outside, which a pure function cannot change: make it an argument "
+            "and name it in `refs`, with an array in its place"
         )
     return body, jax.tree.structure(shapes)
 
@@ -89,13 +94,13 @@ def _raise_if_failed(failed: Any, waits: tuple[str, ...]) -> None:
         if int(number):
             raise UnsatisfiedWaitError(waits[int(number) - 1])
 
-    if isinstance(failed, jax.core.Tracer):
+    if isinstance(failed, jaxprs.Tracer):
         jax.debug.callback(check, failed)
     else:
         check(failed)
 
 
-# -- the interpreter --------------------------------------------------------------------------------------------------
+# -- the interpreter -----------------------------------------------------------------------------------------
 
 
 class _Machine:
@@ -106,10 +111,12 @@ class _Machine:
         self.waits: list[str] = []
         self._stateful: dict[int, tuple[Any, bool]] = {}
 
-    def run(self, body: jaxprs.Body, inputs: list[Any], store: Store, consts: list[Any] | None = None) -> list[Any]:
+    def run(
+        self, body: jaxprs.Body, inputs: list[Any], store: Store, consts: list[Any] | None = None
+    ) -> list[Any]:
         """The results of a body; the store is changed as the body changes it."""
         env: dict[Any, Any] = {}
-        env.update(zip(body.jaxpr.constvars, body.consts if consts is None else consts))
+        env.update(zip(body.jaxpr.constvars, body.consts if consts is None else consts, strict=True))
         env.update(zip(body.inputs, inputs, strict=True))
 
         def value(atom: Any) -> Any:
@@ -133,7 +140,7 @@ class _Machine:
         return evaluate(eqn, [value(a) for a in eqn.invars])
 
     def is_stateful(self, eqn: Any) -> bool:
-        """True where the equation, or one inside it, touches memory, runs a kernel or asks which grid step it is."""
+        """True where the equation, or one in it, touches memory, is a kernel or asks for a grid index."""
         known = self._stateful.get(id(eqn))
         if known is None:
             known = self._stateful[id(eqn)] = (eqn, self._is_stateful(eqn))
@@ -141,7 +148,9 @@ class _Machine:
 
     def _is_stateful(self, eqn: Any) -> bool:
         form = ho.normal_form(eqn)
-        if isinstance(form, (ho.Kernel, ho.Pipeline)) or any(jaxprs.is_ref(v.aval) for v in (*eqn.invars, *eqn.outvars)):
+        if isinstance(form, (ho.Kernel, ho.Pipeline)) or any(
+            jaxprs.is_ref(v.aval) for v in (*eqn.invars, *eqn.outvars)
+        ):
             return True
         if form is None:
             asks = eqn.primitive in (p.program_id, p.num_programs, p.axis_index)
@@ -164,7 +173,11 @@ class _Machine:
         for operation in signatures.operations(eqn, value):
             if isinstance(operation, signatures.Pure):
                 given = [value(a) for a in eqn.invars]
-                return evaluate(eqn, given) if not any(isinstance(x, Window) for x in given) else [None] * len(eqn.outvars)
+                return (
+                    evaluate(eqn, given)
+                    if not any(isinstance(x, Window) for x in given)
+                    else [None] * len(eqn.outvars)
+                )
             rule = _OPERATIONS.get(type(operation))
             if rule is None:
                 raise UnmodelledError(f"{getattr(operation, 'reason', eqn.primitive.name)}{_where(eqn)}")
@@ -220,7 +233,8 @@ class _Machine:
         amount = _number(op.amount, eqn)
         held = store.read(op.semaphore)
         self.waits.append(
-            f"a wait for {amount} on {op.semaphore}{_where(eqn)} can never return: nothing that starts before it brings enough"
+            f"a wait for {amount} on {op.semaphore}{_where(eqn)} can never return: nothing that starts "
+            "before it brings enough"
         )
         fails = jnp.reshape(held < amount, ()) & (jnp.asarray(store.failed) == 0)
         store.failed = jnp.where(fails, len(self.waits), store.failed)
@@ -271,7 +285,9 @@ class _Machine:
         cells = self.cells(operands)
         arms = [functools.partial(self.threaded(b, store, cells), operands) for b in form.branches]
         index = jnp.asarray(value(form.index), jnp.int32)
-        results, contents = lax.switch(index, [lambda c, arm=arm: _as_tuple(arm(c)) for arm in arms], store.snapshot(cells))
+        results, contents = lax.switch(
+            index, [lambda c, arm=arm: _as_tuple(arm(c)) for arm in arms], store.snapshot(cells)
+        )
         store.restore(cells, contents)
         return list(results)
 
@@ -307,14 +323,17 @@ class _Machine:
 
     def scoped(self, eqn: Any, form: ho.Scoped, value: Callable[[Any], Any], store: Store) -> list[Any]:
         """A body with fresh memory."""
-        fresh = [store.new(n or "scoped", t) for n, t in zip(form.jaxpr.names[len(form.operands) :], form.allocations)]
+        fresh = [
+            store.new(n or "scoped", t)
+            for n, t in zip(form.jaxpr.names[len(form.operands) :], form.allocations, strict=True)
+        ]
         return self.run(form.jaxpr, [*(value(a) for a in form.operands), *fresh], store)
 
     def run_state(self, eqn: Any, form: ho.RunState, value: Callable[[Any], Any], store: Store) -> list[Any]:
         """A body on memory that holds the operands; its last contents are the results."""
         given = iter(form.operands)
         held = []
-        for type_, initialized in zip(form.types, form.is_initialized):
+        for type_, initialized in zip(form.types, form.is_initialized, strict=True):
             start = value(next(given)) if initialized else None
             held.append(start if isinstance(start, Window) else store.new("state", type_, start))
         self.run(form.jaxpr, held, store)
@@ -338,11 +357,16 @@ class _Machine:
         held = [store.read(x) if isinstance(x, Window) else x for x in operands]
         specs = (form.out_specs, tuple(form.in_specs[i] for i, _ in windows), PartitionSpec())
         mapped = jax.shard_map(
-            on_shard, mesh=form.jax_mesh, in_specs=form.in_specs, out_specs=specs, axis_names=form.manual_axes, check_vma=False
+            on_shard,
+            mesh=form.jax_mesh,
+            in_specs=form.in_specs,
+            out_specs=specs,
+            axis_names=form.manual_axes,
+            check_vma=False,
         )
         results, contents, failed = mapped(*held)
         self.barrier, self.axes = outer
-        for (_, window), array in zip(windows, contents):
+        for (_, window), array in zip(windows, contents, strict=True):
             store.write(window, array)
         store.failed = jnp.where(jnp.asarray(store.failed) == 0, failed, store.failed)
         return list(results)
@@ -365,7 +389,9 @@ def _as_tuple(pair: tuple[list[Any], Any]) -> tuple[tuple[Any, ...], Any]:
 
 def _mask(op: Any, eqn: Any, value: Callable[[Any], Any]) -> Any:
     if op.mask is None:
-        raise UnmodelledError(f"`{eqn.primitive.name}` through indices that vary by element cannot be discharged{_where(eqn)}")
+        raise UnmodelledError(
+            f"`{eqn.primitive.name}` through indices that vary by element cannot be discharged{_where(eqn)}"
+        )
     return value(op.mask)
 
 
@@ -378,7 +404,9 @@ def _number(amount: Any, eqn: Any) -> Any:
 
 def _refuse_remote(op: Any, eqn: Any) -> None:
     if op.device is not None or getattr(op, "core", None) is not None:
-        raise UnmodelledError(f"`{eqn.primitive.name}` to another device or core cannot be discharged{_where(eqn)}")
+        raise UnmodelledError(
+            f"`{eqn.primitive.name}` to another device or core cannot be discharged{_where(eqn)}"
+        )
 
 
 def _where(eqn: Any) -> str:

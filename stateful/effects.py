@@ -1,7 +1,7 @@
 """The effect vocabulary, and when two effects conflict.
 
-An effect says what is done to one :class:`~stateful.types.View`. ``DmaRead`` and ``DmaWrite`` last from the start of a
-copy to its completion; all others happen at one moment of the core that causes them.
+An effect says what is done to one :class:`~stateful.types.View`. ``DmaRead`` and ``DmaWrite`` last from the
+start of a copy to its completion; all others happen at one moment of the core that causes them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from stateful.types import View
 class DeviceId:
     """Which device a remote operation addresses, as the kernel wrote it.
 
-    ``kind``: ``"logical"`` (its number in the mesh) or ``"mesh"`` (coordinates: a scalar for a mesh of one axis, a tuple
-    in the order of the axes, or a dictionary from axis names, which may leave axes out: those stay the sender's).
-    A component is None where its value is not known.
+    ``kind``: ``"logical"`` (its number in the mesh) or ``"mesh"`` (coordinates: a scalar for a mesh of one
+    axis, a tuple in the order of the axes, or a dictionary from axis names, which may leave axes out: those
+    stay the sender's). A component is None where its value is not known.
     """
 
     kind: str
-    value: Term | None | tuple[Term | None, ...] | dict[str, Term | None]
+    value: Term | tuple[Term | None, ...] | dict[str, Term | None] | None
 
     def __str__(self) -> str:
         if isinstance(self.value, dict):
@@ -44,7 +44,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Write:
-    """The core writes; ``partial``: possibly some elements only, so that nothing is known to be overwritten."""
+    """The core writes; ``partial``: possibly some elements only."""
 
     view: View
     partial: bool = False
@@ -142,11 +142,12 @@ class Free:
 
 Effect = Read | Write | Accumulate | DmaRead | DmaWrite | Signal | Wait | Allocate | Free
 
-# Which kinds of effects conflict when they touch a common element and nothing orders them. The relation is symmetric.
+# Which kinds of effects conflict when they touch a common element and nothing orders them. The relation is
+# symmetric.
 #
 #   * two readers never do; a reader and a writer, and two writers, do;
 #   * accumulations are read-modify-write, not atomic: they conflict with each other, too;
-#   * semaphores are made to be shared: signals and waits conflict with the beginning and end of the memory only
+#   * semaphores are made to be shared: signals and waits conflict with the beginning and end of memory only
 #     (two waits compete for counts, but that is no torn value; the checker's rules on amounts are about it).
 _READS = {Read, DmaRead}
 _WRITES = {Write, Accumulate, DmaWrite}
@@ -173,8 +174,8 @@ CONFLICT_TABLE: dict[tuple[str, str], bool] = {
 def conflicts(a: Effect, b: Effect) -> bool | None:
     """Whether two unordered effects disturb each other; None where that depends on values that are not known.
 
-    Both are taken to be caused by the same device. ``on the same device`` is decided by the device ids as written: two
-    that cannot be compared give None.
+    Both are taken to be caused by the same device. ``on the same device`` is decided by the device ids as
+    written: two that cannot be compared give None.
     """
     if not CONFLICT_TABLE[a.word, b.word] or a.view.root != b.view.root:
         return False

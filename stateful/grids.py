@@ -1,7 +1,7 @@
 """Discharging a kernel call: its grid as a loop, its block windows as slices of the operands.
 
-The semantics is the one that ``pallas_call`` documents, without overlap: before a step each window is fetched, after it
-each output window is written back; aliased operands and results are one memory.
+The semantics is the one that ``pallas_call`` documents, without overlap: before a step each window is
+fetched, after it each output window is written back; aliased operands and results are one memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from stateful.errors import UnmodelledError
 from stateful.kernel_forms import BlockDim, BlockWindow
 from stateful.stores import Cell, Store, Window
 from stateful.types import MemorySpace, RefType, SemaphoreKind, ref_type
-
 
 BARRIER = RefType((), "barrier_semaphore", MemorySpace.SEMAPHORE, SemaphoreKind.BARRIER)
 
@@ -56,12 +55,12 @@ class Operand:
     def cropped(self, array: Any) -> Any:
         """The array without its padding."""
         sizes = self.window.array.shape
-        return array[tuple(slice(low, low + n) for (low, _), n in zip(self.pads, sizes))]
+        return array[tuple(slice(low, low + n) for (low, _), n in zip(self.pads, sizes, strict=True))]
 
 
 def pads_of(window: BlockWindow) -> tuple[tuple[int, int], ...]:
     """Padding (low, high) of each dimension of the array."""
-    return tuple(_pad(d, n) for d, n in zip(window.block, window.array.shape))
+    return tuple(_pad(d, n) for d, n in zip(window.block, window.array.shape, strict=True))
 
 
 def _pad(dim: BlockDim, extent: int) -> tuple[int, int]:
@@ -78,7 +77,11 @@ def padded(array: Any, pads: tuple[tuple[int, int], ...]) -> Any:
 
 
 def run_grid(
-    runner: Runner, store: Store, sizes: tuple[Any, ...], persistent: list[Cell], step: Callable[[tuple[Any, ...]], None]
+    runner: Runner,
+    store: Store,
+    sizes: tuple[Any, ...],
+    persistent: list[Cell],
+    step: Callable[[tuple[Any, ...]], None],
 ) -> None:
     """Runs ``step(indices)`` for every point of the grid, last dimension fastest."""
     if all(isinstance(n, int) for n in sizes) and math.prod(sizes) == 1:
@@ -144,23 +147,28 @@ class Step:
         return tuple(jnp.asarray(i, jnp.int32) * (d.size if d.kind == "blocked" else 1) for i, d in blocks)
 
 
-# -- kernel calls -----------------------------------------------------------------------------------------------------
+# -- kernel calls --------------------------------------------------------------------------------------------
 
 
 def run_kernel(runner: Runner, form: ho.Kernel, value: Callable[[Any], Any], store: Store) -> list[Any]:
     """Carries out a kernel call; its results."""
     k = form.form
     sizes = tuple(g if isinstance(g, int) else value(g) for g in form.grid)
-    inputs = [_operand(store, w, value(a), f"input{i}") for i, (w, a) in enumerate(zip(k.windows, form.inputs))]
+    inputs = [
+        _operand(store, w, value(a), f"input{i}")
+        for i, (w, a) in enumerate(zip(k.windows[: len(k.inputs)], form.inputs, strict=True))
+    ]
     outputs = _outputs(form, inputs, store)
     names = k.split_inputs(k.programs[0])
-    kinds = zip(names["scalars"], form.scalars)
+    kinds = zip(names["scalars"], form.scalars, strict=True)
     scalars = [store.new("scalars", ref_type(v.aval), value(a)) for v, a in kinds]
     scratch = [store.new(f"scratch{i}", t) for i, t in enumerate(k.scratch)]
     constants = [value(a) for a in form.constants]
     outer = runner.grid, runner.axes, runner.barrier
     runner.barrier = store.new("barrier semaphore", BARRIER)
-    touched = cells([*(o.backing for o in (*inputs, *outputs)), *scalars, *scratch, *constants, runner.barrier])
+    touched = cells(
+        [*(o.backing for o in (*inputs, *outputs)), *scalars, *scratch, *constants, runner.barrier]
+    )
 
     for program, axes in _cores(form):
 
@@ -197,10 +205,12 @@ def _outputs(form: ho.Kernel, inputs: list[Operand], store: Store) -> list[Opera
         if o in source_of:
             source = inputs[source_of[o]]
             if source.pads != pads:
-                raise UnmodelledError("an aliased operand and result with different block sizes cannot be discharged")
+                raise UnmodelledError(
+                    "an aliased operand and result with different block sizes cannot be discharged"
+                )
             found.append(Operand(window, source.backing, pads))
             continue
-        shape = tuple(n + low + high for n, (low, high) in zip(window.array.shape, pads))
+        shape = tuple(n + low + high for n, (low, high) in zip(window.array.shape, pads, strict=True))
         type_ = RefType(shape, window.array.dtype, window.operand_space, window.array.semaphore)
         found.append(Operand(window, store.new(f"output{o}", type_), pads))
     return found
@@ -220,30 +230,37 @@ def _cores(form: ho.Kernel) -> list[tuple[ho.Program, dict[str, Any]]]:
             for size in reversed(sizes):
                 indices.append(rest % size)
                 rest //= size
-            found.append((program, dict(zip((n for n, _ in program.axes), reversed(indices)))))
+            found.append((program, dict(zip((n for n, _ in program.axes), reversed(indices), strict=True))))
     return found
 
 
-# -- emit_pipeline ----------------------------------------------------------------------------------------------------
+# -- emit_pipeline -------------------------------------------------------------------------------------------
 
 
 def run_pipeline(
-    runner: Runner, form: ho.Pipeline, value: Callable[[Any], Any], refs: list[Window], store: Store, touched: list[Cell]
+    runner: Runner,
+    form: ho.Pipeline,
+    value: Callable[[Any], Any],
+    refs: list[Window],
+    store: Store,
+    touched: list[Cell],
 ) -> None:
-    """Carries out an ``emit_pipeline`` equation over the windows ``refs`` of the enclosing kernel's memory."""
+    """Carries out an ``emit_pipeline`` equation over windows ``refs`` of the enclosing kernel's memory."""
     p = form.form
     if (p.cores or 1) != 1 or p.has_allocations or p.steps:
-        raise UnmodelledError("emit_pipeline over several cores, with allocations or with step objects cannot be discharged")
+        raise UnmodelledError(
+            "emit_pipeline over several cores, with allocations or with step objects cannot be discharged"
+        )
     sizes = tuple(g if isinstance(g, int) else value(g) for g in form.grid)
     constants = [value(a) for a in form.constants]
     index_consts = [[value(a) for a in atoms] for atoms in form.index_constants]
     outer = runner.grid
 
     def step(indices: tuple[Any, ...]) -> None:
-        runner.grid = tuple(zip(indices, sizes)) + outer[len(indices) :]
+        runner.grid = tuple(zip(indices, sizes, strict=True)) + outer[len(indices) :]
         one = Step(runner, store, indices, [])
         seen = []
-        for number, (window, ref, consts) in enumerate(zip(p.windows, refs, index_consts)):
+        for number, (window, ref, consts) in enumerate(zip(p.windows, refs, index_consts, strict=True)):
             operand = Operand(window, ref, _unpadded(window), consts)
             seen.append(one.fetch(operand, f"window{number}", number >= p.n_inputs))
         runner.run(p.body, [*constants, *seen], store)

@@ -1,8 +1,8 @@
 """One normal form of every higher-order primitive's sub-jaxprs.
 
-:func:`normal_form` turns an equation into one of a few records; inference, discharge and the checker walk those and
-never look at raw parameters. The same rule binds variables everywhere: ``body.consts`` bind the body's ``constvars``
-where there are any, and the listed operands bind ``body.inputs`` in order::
+:func:`normal_form` turns an equation into one of a few records; inference, discharge and the checker walk
+those and never look at raw parameters. The same rule binds variables everywhere: ``body.consts`` bind the
+body's ``constvars`` where there are any, and the listed operands bind ``body.inputs`` in order::
 
     form = normal_form(eqn)
     if isinstance(form, Scan):
@@ -58,7 +58,8 @@ __all__ = [
 class Call:
     """A body run once: jit, closed_call, remat, custom_jvp/vjp, custom_vmap, compute_on, ...
 
-    The operands bind the body's inputs, its results are the equation's. ``name`` is the function's where it has one.
+    The operands bind the body's inputs, its results are the equation's. ``name`` is the function's where it
+    has one.
     """
 
     kind: str
@@ -74,7 +75,7 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class ShardMap:
-    """A body run by every device of ``mesh`` (axis name to size, in order) on its shard; ``jax_mesh`` is JAX's own."""
+    """A body run by every device of ``mesh`` (axis name to size, in order) on its shard."""
 
     jaxpr: Body
     operands: tuple[Atom, ...]
@@ -87,7 +88,7 @@ class ShardMap:
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """``cond`` and ``switch``: ``index`` (clamped to the branches) chooses; a Boolean one has the False branch first."""
+    """``cond`` and ``switch``: ``index``, clamped, chooses; a Boolean one has the False branch first."""
 
     index: Atom
     branches: tuple[Body, ...]
@@ -142,8 +143,8 @@ class Scoped:
 
 @dataclass(frozen=True, eq=False)
 class RunState:
-    """``run_state``: one Ref per body input, holding the next operand where ``is_initialized`` (operands that are Refs
-    already are passed on); the results are what all of them hold in the end."""
+    """``run_state``: one Ref per body input, holding the next operand where ``is_initialized`` (operands that
+    are Refs already are passed on); the results are what all of them hold in the end."""
 
     jaxpr: Body
     operands: tuple[Atom, ...]
@@ -177,8 +178,9 @@ class Kernel:
 class Pipeline:
     """``emit_pipeline`` as one equation: block windows over Refs of the enclosing kernel.
 
-    ``grid``, ``offsets`` and ``core_id`` hold integers or atoms. ``refs`` are the windowed arrays, inputs first: Ref
-    atoms or JAX ``TransformedRef`` of atoms. ``index_constants[i]`` bind the first inputs of window i's index map.
+    ``grid``, ``offsets`` and ``core_id`` hold integers or atoms. ``refs`` are the windowed arrays, inputs
+    first: Ref atoms or JAX ``TransformedRef`` of atoms. ``index_constants[i]`` bind the first inputs of
+    window i's index map.
     """
 
     form: PipelineForm
@@ -196,7 +198,7 @@ HigherOrder = Call | ShardMap | Branch | While | Scan | Scoped | RunState | Kern
 
 @functools.lru_cache(maxsize=1 << 14)
 def normal_form(eqn: Any) -> HigherOrder | None:
-    """The normal form of an equation; None when its primitive is first-order. Cached for each equation object."""
+    """The normal form of an equation; None when its primitive is first-order."""
     rule = _RULES.get(eqn.primitive)
     return None if rule is None else rule(eqn)
 
@@ -212,7 +214,7 @@ def bodies(form: HigherOrder) -> tuple[Body, ...]:
     return (form.form.body,) if isinstance(form, Pipeline) else (form.jaxpr,)
 
 
-# -- one function per primitive ---------------------------------------------------------------------------------------
+# -- one function per primitive ------------------------------------------------------------------------------
 
 
 def _call(kind: str, parameter: str) -> Callable[[Any], Call]:

@@ -1,8 +1,8 @@
 """The effects of a function on Refs: which memory it reads, writes, copies and signals, and where.
 
-The walker goes through every higher-order primitive once, with loop counters and grid indices as symbols, and binds the
-Refs of each body to the memory they stand for. So it sees what JAX's own effect sets lose: a ``pallas_call`` in a loop
-that touches Refs it closes over.
+The walker goes through every higher-order primitive once, with loop counters and grid indices as symbols, and
+binds the Refs of each body to the memory they stand for. So it sees what JAX's own effect sets lose: a
+``pallas_call`` in a loop that touches Refs it closes over.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stateful.memories import Memory, Namer
 from stateful.recipes import Recipe
 from stateful.types import RefType, View, ref_type
 
-# -- the result -------------------------------------------------------------------------------------------------------
+# -- the result ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Block:
 
 
 class InferredEffects:
-    """What :func:`infer_effects` finds. ``str()`` lists it by memory; ``tree`` keeps the program's structure."""
+    """What :func:`infer_effects` finds; ``str()`` lists it by memory, ``tree`` as the program goes."""
 
     def __init__(self, name: str, tree: Block):
         self.name, self.tree = name, tree
@@ -68,7 +68,11 @@ class InferredEffects:
     @functools.cached_property
     def effects(self) -> tuple[fx.Effect, ...]:
         """Each effect once, in program order."""
-        return tuple({id_: e for step, _ in self.steps for e in step.effects for id_ in [str(e) + repr(type(e))]}.values())
+        return tuple(
+            {
+                id_: e for step, _ in self.steps for e in step.effects for id_ in [str(e) + repr(type(e))]
+            }.values()
+        )
 
     @property
     def unmodelled(self) -> tuple[Step, ...]:
@@ -104,7 +108,8 @@ def _place(location: tuple[str, int, str] | None) -> str:
 
 
 def infer_effects(fn: Callable[..., Any]) -> Callable[..., InferredEffects]:
-    """``infer_effects(fn)(*args)`` gives the effects of ``fn`` called with such arguments, without running it.
+    """``infer_effects(fn)(*args)`` gives the effects of ``fn`` called with such arguments, without running
+    it.
 
     Arguments are arrays, ``jax.ShapeDtypeStruct`` or Refs.
     """
@@ -118,23 +123,25 @@ def infer_effects(fn: Callable[..., Any]) -> Callable[..., InferredEffects]:
 
 
 def infer_jaxpr_effects(body: jaxprs.Body, name: str = "jaxpr") -> InferredEffects:
-    """The effects of an opened jaxpr, its Ref inputs and constants named after the traced function's parameters."""
+    """The effects of an opened jaxpr; its inputs are named after the traced function's parameters."""
     walker = _Walker()
     known: list[Any] = []
-    names = dict(zip(body.inputs, body.names))
+    names = dict(zip(body.inputs, body.names, strict=True))
     for var in (*body.jaxpr.constvars, *body.inputs) if body.consts else body.inputs:
         kind = "argument" if var in names else "closed over"
-        known.append(walker.outside(var.aval, names.get(var) or ("ref" if var not in names else "argument"), kind))
+        known.append(
+            walker.outside(var.aval, names.get(var) or ("ref" if var not in names else "argument"), kind)
+        )
     tree = Block(name)
     inputs = known[len(known) - len(body.inputs) :]
     walker.run(body, inputs, tree, consts=known[: len(known) - len(body.inputs)])
     return InferredEffects(name, tree)
 
 
-# -- the walker -------------------------------------------------------------------------------------------------------
+# -- the walker ----------------------------------------------------------------------------------------------
 
-# A value is a View (Refs), a Term or Predicate (followed scalars), a Memory (an array that a kernel left in a buffer of
-# its own, semaphores mostly), or None.
+# A value is a View (Refs), a Term or Predicate (followed scalars), a Memory (an array that a kernel left in a
+# buffer of its own, semaphores mostly), or None.
 Env = dict[Any, Any]
 
 
@@ -150,7 +157,11 @@ class _Walker:
 
     def symbol(self, name: str, aval: Any, low: int | None = None, high: int | None = None) -> Any:
         """A new symbol, None for what is not followed."""
-        return arithmetic.symbol(self.names.unique(name), aval, low, high) if arithmetic.is_scalar(aval) else None
+        return (
+            arithmetic.symbol(self.names.unique(name), aval, low, high)
+            if arithmetic.is_scalar(aval)
+            else None
+        )
 
     def outside(self, aval: Any, name: str, kind: str) -> Any:
         """The value of an argument."""
@@ -158,12 +169,14 @@ class _Walker:
             return self.memory(name, kind, ref_type(aval))
         return self.symbol(name, aval)
 
-    def run(self, body: jaxprs.Body, inputs: list[Any], block: Block, consts: list[Any] | None = None) -> list[Any]:
+    def run(
+        self, body: jaxprs.Body, inputs: list[Any], block: Block, consts: list[Any] | None = None
+    ) -> list[Any]:
         """Walks a body; the values of its results."""
         env: Env = {}
         if body.consts:
             given = consts or [arithmetic.literal(c) for c in body.consts]
-            env.update(zip(body.jaxpr.constvars, given))
+            env.update(zip(body.jaxpr.constvars, given, strict=True))
         env.update(zip(body.inputs, inputs, strict=True))
 
         def value(atom: Any) -> Any:
@@ -171,8 +184,10 @@ class _Walker:
 
         for eqn in body.jaxpr.eqns:
             form = ho.normal_form(eqn)
-            results = self.first_order(eqn, value, block) if form is None else self.enter(eqn, form, value, block)
-            env.update(zip(eqn.outvars, results))
+            results = (
+                self.first_order(eqn, value, block) if form is None else self.enter(eqn, form, value, block)
+            )
+            env.update(zip(eqn.outvars, results, strict=True))
         return [value(v) for v in body.outputs]
 
     # -- first-order equations --
@@ -186,17 +201,21 @@ class _Walker:
             block.pure += 1
             if eqn.primitive is p.optimization_barrier:
                 return [value(a) for a in eqn.invars]
-            return [self.scalar(eqn, value)] + [None] * (len(eqn.outvars) - 1)
+            return [self.scalar(eqn, value), *[None] * len(eqn.outvars)][: len(eqn.outvars)]
         location = jaxprs.user_location(eqn)
         results: list[Any] = [None] * len(eqn.outvars)
         for operation in signatures.operations(eqn, value):
             results[:1] = [self.carry_out(operation, eqn, value, block, location)][: len(results)]
         return [
-            self.memory(eqn.primitive.name, "not modelled", ref_type(v.aval)) if r is None and jaxprs.is_ref(v.aval) else r
-            for v, r in zip(eqn.outvars, results)
+            self.memory(eqn.primitive.name, "not modelled", ref_type(v.aval))
+            if r is None and jaxprs.is_ref(v.aval)
+            else r
+            for v, r in zip(eqn.outvars, results, strict=True)
         ]
 
-    def carry_out(self, operation: Any, eqn: Any, value: Callable[[Any], Any], block: Block, location: Any) -> Any:
+    def carry_out(
+        self, operation: Any, eqn: Any, value: Callable[[Any], Any], block: Block, location: Any
+    ) -> Any:
         """Notes one operation; what it gives as result."""
         name = eqn.primitive.name
         if isinstance(operation, signatures.Pure):
@@ -208,7 +227,9 @@ class _Walker:
         if isinstance(operation, signatures.Allocate):
             view = self.memory(self.names.assigned(location) or "ref", "made inside", operation.type)
             start: tuple[fx.Effect, ...] = (fx.Allocate(view),)
-            block.children.append(Step(name, start + ((fx.Write(view),) if operation.value is not None else ()), None, location))
+            block.children.append(
+                Step(name, start + ((fx.Write(view),) if operation.value is not None else ()), None, location)
+            )
             return view
         if isinstance(operation, signatures.BarrierSemaphore):
             return self.memory("barrier semaphore", "barrier", ref_type(eqn.outvars[0].aval))
@@ -256,7 +277,9 @@ class _Walker:
         """A body on each device: its axis indices are symbols; a Ref is seen with the shape of its shard."""
         outer = self.axes
         self.axes = {**outer, **{n: (self._index(n, size), size) for n, size in form.mesh.items()}}
-        inputs = [self._local(value(a), v.aval) for a, v in zip(form.operands, form.jaxpr.inputs)]
+        inputs = [
+            self._local(value(a), v.aval) for a, v in zip(form.operands, form.jaxpr.inputs, strict=True)
+        ]
         self.run(form.jaxpr, inputs, block)
         self.axes = outer
         return [None] * len(eqn.outvars)
@@ -280,13 +303,13 @@ class _Walker:
             outcomes.append(self.run(branch, inputs, arm))
             if arm.children:
                 block.children.append(arm)
-        joined = zip(eqn.outvars, zip(*outcomes))
+        joined = zip(eqn.outvars, zip(*outcomes, strict=True), strict=False)
         return [xs[0] if all(x == xs[0] for x in xs) else self.symbol("chosen", v.aval) for v, xs in joined]
 
     def loop(self, eqn: Any, form: ho.While, value: Callable[[Any], Any], block: Block) -> list[Any]:
         """Condition and body once, the carry unknown."""
         body_names = form.body.names[len(form.body_consts) :]
-        carry = [self.symbol(n or "carry", a.aval) for n, a in zip(body_names, form.carry)]
+        carry = [self.symbol(n or "carry", a.aval) for n, a in zip(body_names, form.carry, strict=True)]
         self.run(form.cond, [*map(value, form.cond_consts), *carry], block)
         self.run(form.body, [*map(value, form.body_consts), *carry], block)
         return [self.symbol("after", v.aval) for v in eqn.outvars]
@@ -310,7 +333,9 @@ class _Walker:
     def scoped(self, eqn: Any, form: ho.Scoped, value: Callable[[Any], Any], block: Block) -> list[Any]:
         """Fresh memory around the body."""
         names = form.jaxpr.names[len(form.operands) :]
-        fresh = [self.memory(n or "scoped", "scoped", t) for n, t in zip(names, form.allocations)]
+        fresh = [
+            self.memory(n or "scoped", "scoped", t) for n, t in zip(names, form.allocations, strict=True)
+        ]
         block.children.append(Step("run_scoped", tuple(map(fx.Allocate, fresh)), None, block.location))
         results = self.run(form.jaxpr, [*map(value, form.operands), *fresh], block)
         block.children.append(Step("run_scoped", tuple(map(fx.Free, fresh)), None, block.location))
@@ -319,9 +344,11 @@ class _Walker:
     def run_state(self, eqn: Any, form: ho.RunState, value: Callable[[Any], Any], block: Block) -> list[Any]:
         """Memory for each operand around the body."""
         inputs: list[Any] = []
-        for name, type_, atom in zip(form.jaxpr.names, form.types, form.operands):
+        for name, type_, atom in zip(form.jaxpr.names, form.types, form.operands, strict=True):
             known = value(atom)
-            inputs.append(known if isinstance(known, View) else self.memory(name or "state", "run_state", type_))
+            inputs.append(
+                known if isinstance(known, View) else self.memory(name or "state", "run_state", type_)
+            )
         self.run(form.jaxpr, inputs, block)
         return [None] * len(eqn.outvars)
 
@@ -330,9 +357,12 @@ class _Walker:
         outer_grid, outer_axes = self.grid, self.axes
         k = form.form
         sizes = [value(g) if not isinstance(g, int) else g for g in form.grid]
-        axes = [(self._index(n or f"pid{d}", s), s) for d, (n, s) in enumerate(zip(k.grid_names, sizes))]
+        axes = [
+            (self._index(n or f"pid{d}", s), s)
+            for d, (n, s) in enumerate(zip(k.grid_names, sizes, strict=True))
+        ]
         self.grid = tuple(axes[d] for d in k.program_axes)
-        self.axes = {**outer_axes, **{n: a for n, a in zip(k.grid_names, axes) if n}}
+        self.axes = {**outer_axes, **{n: a for n, a in zip(k.grid_names, axes, strict=True) if n}}
         results: list[Any] = []
         for program in k.programs:
             self.axes.update((n, (self._index(n, size), size)) for n, size in program.axes)
@@ -340,20 +370,28 @@ class _Walker:
         self.grid, self.axes = outer_grid, outer_axes
         return results
 
-    def _program(self, form: ho.Kernel, program: ho.Program, value: Callable[[Any], Any], block: Block) -> list[Any]:
+    def _program(
+        self, form: ho.Kernel, program: ho.Program, value: Callable[[Any], Any], block: Block
+    ) -> list[Any]:
         roles = form.form.split_inputs(program)
-        names = dict(zip(program.body.inputs, program.body.names))
+        names = dict(zip(program.body.inputs, program.body.names, strict=True))
         inputs = [value(a) for a in form.constants]
-        for var, atom in zip(roles["scalars"], form.scalars):
+        for var, atom in zip(roles["scalars"], form.scalars, strict=True):
             inputs.append(self._window(value(atom), names[var] or "scalars", ref_type(var.aval), var))
-        for var, atom, type_ in zip(roles["inputs"], form.inputs, form.form.inputs):
+        for var, atom, type_ in zip(roles["inputs"], form.inputs, form.form.inputs, strict=True):
             inputs.append(self._window(value(atom), names[var] or "input", type_, var))
         first_input = form.form.constants + form.form.scalar_prefetch
         outputs = []
         for o, var in enumerate(roles["outputs"]):
             source = next((i for i, out in form.form.aliases.items() if out == o), None)
-            shared = inputs[first_input + source] if source is not None and _is_whole(form, source, o) else None
-            fresh = self.memory(names[var] or "output", "output", form.form.outputs[o]) if shared is None else shared
+            shared = (
+                inputs[first_input + source] if source is not None and _is_whole(form, source, o) else None
+            )
+            fresh = (
+                self.memory(names[var] or "output", "output", form.form.outputs[o])
+                if shared is None
+                else shared
+            )
             outputs.append(fresh)
         scratch = [self.memory(names[v] or "scratch", "scratch", ref_type(v.aval)) for v in roles["scratch"]]
         self.run(program.body, [*inputs, *outputs, *scratch], block)
@@ -370,12 +408,16 @@ class _Walker:
         """The copies of the windows, then the body once on the windows."""
         outer_grid = self.grid
         sizes = [value(g) if not isinstance(g, int) else g for g in form.grid]
-        self.grid = tuple((self._index(f"step{d}", s), s) for d, s in enumerate(sizes)) + outer_grid[len(sizes) :]
+        self.grid = (
+            tuple((self._index(f"step{d}", s), s) for d, s in enumerate(sizes)) + outer_grid[len(sizes) :]
+        )
         body = form.form.body
         skipped = len(form.constants) + form.form.steps
         copies: list[fx.Effect] = []
         windows = []
-        for number, (ref, var, name) in enumerate(zip(form.refs, body.inputs[skipped:], body.names[skipped:])):
+        for number, (ref, var, name) in enumerate(
+            zip(form.refs, body.inputs[skipped:], body.names[skipped:], strict=True)
+        ):
             window = self.memory(name or "window", "window", ref_type(var.aval))
             array = Recipe.of(ref, exact=False)(value)
             pair = (array, window) if number < form.form.n_inputs else (window, array)
@@ -395,12 +437,16 @@ def _is_whole(form: ho.Kernel, source: int, output: int) -> bool:
 
 def _counters(form: ho.Scan) -> dict[int, int]:
     """The carries that only count: position to step."""
-    producers = {v: eqn for eqn in form.jaxpr.jaxpr.eqns if eqn.primitive is jax.lax.add_p for v in eqn.outvars}
+    producers = {
+        v: eqn for eqn in form.jaxpr.jaxpr.eqns if eqn.primitive is jax.lax.add_p for v in eqn.outvars
+    }
     found = {}
     for k, out in enumerate(form.jaxpr.outputs[: len(form.carry)]):
         eqn = producers.get(out) if isinstance(out, jaxprs.Var) else None
         if eqn is not None and eqn.invars[0] is form.jaxpr.inputs[len(form.consts) + k]:
-            step = arithmetic.literal(eqn.invars[1].val) if isinstance(eqn.invars[1], jaxprs.Literal) else None
+            step = (
+                arithmetic.literal(eqn.invars[1].val) if isinstance(eqn.invars[1], jaxprs.Literal) else None
+            )
             if isinstance(step, int):
                 found[k] = step
     return found

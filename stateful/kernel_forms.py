@@ -1,7 +1,7 @@
 """Kernel calls in one form: programs, grid, block windows, scratch, aliasing.
 
-``pallas_call``, ``mpmd_map`` and ``core_map`` all become a :class:`KernelForm`. A program's inputs are, in this order:
-closed-over constants, scalar prefetch operands, inputs, outputs, scratch.
+``pallas_call``, ``mpmd_map`` and ``core_map`` all become a :class:`KernelForm`. A program's inputs are, in
+this order: closed-over constants, scalar prefetch operands, inputs, outputs, scratch.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from typing import Any
 
 from stateful._jax import kernels as jk
 from stateful._jax.jaxprs import Body
-from stateful.types import MemorySpace, RefType, memory_space, ref_type
+from stateful.types import MemorySpace, RefType, ref_type
 
 
 @dataclass(frozen=True, slots=True)
 class BlockDim:
     """One dimension of a block.
 
-    ``kind``: ``"blocked"`` (the index map gives the block's number), ``"squeezed"`` (size one, no axis inside the
-    kernel), ``"element"`` (the index map gives the first element), ``"bounded"`` (a slice of at most ``size``
-    elements) or ``"indirect"`` (a gather). ``padding`` is what an element dimension may reach over the array.
+    ``kind``: ``"blocked"`` (the index map gives the block's number), ``"squeezed"`` (size one, no axis inside
+    the kernel), ``"element"`` (the index map gives the first element), ``"bounded"`` (a slice of at most
+    ``size`` elements) or ``"indirect"`` (a gather). ``padding`` is what an element dimension may reach over
+    the array.
     """
 
     kind: str
@@ -32,7 +33,8 @@ class BlockDim:
 class BlockWindow:
     """How one operand or result is seen by the kernel.
 
-    ``pipelined`` is False where the whole array is passed in ``space`` (ANY, HBM, SEMAPHORE, or a call without a grid).
+    ``pipelined`` is False where the whole array is passed in ``space`` (ANY, HBM, SEMAPHORE, or a call
+    without a grid).
     """
 
     block: tuple[BlockDim, ...]
@@ -55,13 +57,13 @@ class BlockWindow:
     @property
     def covers_array(self) -> bool:
         """True when one block is the whole array, so that every step sees the same block."""
-        return all(d.size == n for d, n in zip(self.block, self.array.shape))
+        return all(d.size == n for d, n in zip(self.block, self.array.shape, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What one kind of core runs: ``core`` is ``"tc"``, ``"sc_scalar_subcore"``, ``"sc_vector_subcore"`` or ``"gpu"``;
-    ``axes`` are the core axes it is spread over, with their sizes."""
+    """What one kind of core runs: ``core`` is ``"tc"``, ``"sc_scalar_subcore"``, ``"sc_vector_subcore"`` or
+    ``"gpu"``; ``axes`` are the core axes it is spread over, with their sizes."""
 
     body: Body
     core: str = "tc"
@@ -77,9 +79,10 @@ class Program:
 class KernelForm:
     """Everything static about a kernel call.
 
-    ``grid`` holds None where the bound is an operand of the equation (``Kernel.grid`` has the atom). ``aliases`` map a
-    position in ``inputs`` to a position in ``outputs``. ``constants`` counts the closed-over Refs and arrays.
-    ``vmapped`` are the grid dimensions that ``vmap`` added: index maps get their index, ``program_id`` does not.
+    ``grid`` holds None where the bound is an operand of the equation (``Kernel.grid`` has the atom).
+    ``aliases`` map a position in ``inputs`` to a position in ``outputs``. ``constants`` counts the
+    closed-over Refs and arrays. ``vmapped`` are the grid dimensions that ``vmap`` added: index maps get their
+    index, ``program_id`` does not.
     """
 
     name: str
@@ -135,7 +138,7 @@ class KernelForm:
 
 @dataclass(frozen=True, eq=False)
 class PipelineForm:
-    """The static part of an ``emit_pipeline`` equation. ``steps`` counts the leading scalar inputs of the body."""
+    """The static part of an ``emit_pipeline`` equation; ``steps`` counts the body's leading scalars."""
 
     body: Body
     steps: int

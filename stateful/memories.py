@@ -11,7 +11,7 @@ from stateful.types import RefType
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Memory:
-    """One piece of memory, known by identity; ``name`` and ``kind`` say what the user calls it and where it is from."""
+    """One piece of memory, known by identity; ``name`` is the user's, ``kind`` says where it is from."""
 
     name: str
     kind: str

@@ -1,7 +1,8 @@
 """What one first-order equation does to memory and semaphores.
 
-An operation is what a machine carries out, with all its parts; its ``effects`` say what that means for the memory it
-touches, in the vocabulary of ``stateful.effects``. Interpreters follow operations, inference reads effects.
+An operation is what a machine carries out, with all its parts; its ``effects`` say what that means for the
+memory it touches, in the vocabulary of ``stateful.effects``. Interpreters follow operations, inference reads
+effects.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The core writes the value of the atom ``value`` (None: not known) to ``view``; ``masked``: to some elements."""
+    """The core writes the atom ``value`` (None: not known) to ``view``; ``masked``: to some elements."""
 
     view: View
     value: Atom = None
@@ -61,10 +62,11 @@ class Accumulate:
 
 @dataclass(frozen=True, slots=True)
 class StartCopy:
-    """``dma_start``. Semaphores may be missing: a remote copy has both, a local one usually the destination's only.
+    """``dma_start``. Semaphores may be missing: a remote copy has both, a local one usually the destination's
+    only.
 
-    The amounts are what the copy counts on each: ``source_amount`` when all is read, ``destination_amount`` when all
-    is written. With a ``device`` the destination and its semaphore are that device's.
+    The amounts are what the copy counts on each: ``source_amount`` when all is read, ``destination_amount``
+    when all is written. With a ``device`` the destination and its semaphore are that device's.
     """
 
     source: View
@@ -80,7 +82,10 @@ class StartCopy:
     @property
     def effects(self) -> tuple[fx.Effect, ...]:
         """Reads and writes from start to completion, and the signals."""
-        found: list[fx.Effect] = [fx.DmaRead(self.source), fx.DmaWrite(self.destination, self.device, self.add)]
+        found: list[fx.Effect] = [
+            fx.DmaRead(self.source),
+            fx.DmaWrite(self.destination, self.device, self.add),
+        ]
         if self.source_semaphore is not None:
             found.append(fx.Signal(self.source_semaphore, self.source_amount))
         if self.destination_semaphore is not None:
@@ -90,7 +95,8 @@ class StartCopy:
 
 @dataclass(frozen=True, slots=True)
 class WaitCopy:
-    """``dma_wait``: takes ``amount`` off ``semaphore`` (None: waits for nothing). ``view`` set the amount, no more.
+    """``dma_wait``: takes ``amount`` off ``semaphore`` (None: waits for nothing). ``view`` set the amount, no
+    more.
 
     ``direction``: ``"receive"``, or ``"send"`` where the wait is for the source having been read.
     """
@@ -108,7 +114,7 @@ class WaitCopy:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Adds ``amount`` (None: not known) to a semaphore of this device, of ``device``, or of another ``core``."""
+    """Adds ``amount`` (None: not known) to a semaphore here, on ``device``, or on another ``core``."""
 
     semaphore: View
     amount: Term | None
@@ -161,7 +167,7 @@ class BarrierSemaphore:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """A new Ref of the given type, holding the value of an atom (None: nothing yet). The result is the Ref."""
+    """A new Ref, the result, holding the value of an atom (None: nothing yet)."""
 
     type: RefType
     value: Atom = None

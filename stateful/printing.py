@@ -13,7 +13,7 @@ from stateful.inference import Block, Step, infer_effects
 
 
 def effect_jaxpr(fn: Callable[..., Any]) -> Callable[..., str]:
-    """``print(effect_jaxpr(fn)(*args))`` shows what ``fn`` does to memory and semaphores, in program order."""
+    """``print(effect_jaxpr(fn)(*args))`` shows what ``fn`` does to memory, in program order."""
 
     @functools.wraps(fn)
     def text(*args: Any, **kwargs: Any) -> str:

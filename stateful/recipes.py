@@ -1,4 +1,4 @@
-"""How an equation's operands become views: decoded once, then filled with values each time the equation runs."""
+"""How operands become views: decoded once, then filled with values each time the equation runs."""
 
 from __future__ import annotations
 
@@ -36,17 +36,18 @@ def scalar(atom: Atom) -> Callable[[Value], Term | None]:
 class Recipe:
     """A Ref operand seen through transforms.
 
-    ``recipe(value)`` is its view: what ``value`` gives for the Ref, transformed. (Discharge puts objects of its own in
-    the place of views; all they need is ``transformed`` and ``nbytes``.) The view of a base and the values of the indices is computed once: kernels run the
-    same equation thousands of times over few slots.
+    ``recipe(value)`` is its view: what ``value`` gives for the Ref, transformed. (Discharge puts objects of
+    its own in the place of views; all they need is ``transformed`` and ``nbytes``.) The view of a base and
+    the values of the indices is computed once: kernels run the same equation thousands of times over few
+    slots.
     """
 
-    __slots__ = ("_base", "_transforms", "_indices", "_exact", "_views", "_bytes")
+    __slots__ = ("_base", "_bytes", "_exact", "_indices", "_transforms", "_views")
 
     def __init__(self, base: Callable[[Value], View], transforms: tuple[Any, ...], exact: bool = True):
         self._base, self._transforms, self._exact = base, transforms, exact
         leaves = [a for a in jax.tree.leaves(transforms) if isinstance(a, (Var, Literal))]
-        self._indices = [a for a in leaves if isinstance(a, Var) and not a.aval.shape]
+        self._indices = [a for a in leaves if isinstance(a, Var) and not getattr(a.aval, "shape", ())]
         self._views: dict[tuple[Any, ...], tuple[View, View]] = {}
         self._bytes: dict[int, tuple[View, Term]] = {}
 
@@ -76,7 +77,7 @@ class Recipe:
         found = self._views.get(key)
         if found is not None:
             return found[1]
-        known = dict(zip(self._indices, terms))
+        known = dict(zip(self._indices, terms, strict=True))
         view = base.transformed(self._transforms, lambda atom: _read(atom, known))
         if not self._exact:
             view = dataclasses.replace(view, exact=False)

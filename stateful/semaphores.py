@@ -1,8 +1,8 @@
 """What may signal and wait on each kind of semaphore, and in which amounts.
 
 A DMA semaphore counts bytes, those of the tiled and padded layout of what a copy moves; copies signal it and
-``dma_wait`` takes them off. A regular or barrier semaphore counts what cores add by hand. JAX checks some of this when it
-traces, the compiler the rest; the sentences here say what to do instead.
+``dma_wait`` takes them off. A regular or barrier semaphore counts what cores add by hand. JAX checks some of
+this when it traces, the compiler the rest; the sentences here say what to do instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stateful.types import SemaphoreKind, View
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One way to use a semaphore: the kinds that allow it, what it counts, what to use where it is not allowed."""
+    """One way to use a semaphore: which kinds allow it, what it counts, what to use instead."""
 
     name: str
     kinds: frozenset[SemaphoreKind]
@@ -30,8 +30,15 @@ _BY_COPY = frozenset({SemaphoreKind.DMA})
 
 COPY = Use("a copy", _BY_COPY, "bytes", "give the copy a pltpu.SemaphoreType.DMA")
 WAIT_COPY = Use("a wait for a copy", _BY_COPY, "bytes", "wait with pl.semaphore_wait(semaphore, count)")
-SIGNAL = Use("pl.semaphore_signal", _BY_HAND, "counts", "let a copy signal it, or use pltpu.SemaphoreType.REGULAR")
-WAIT = Use("pl.semaphore_wait", _BY_HAND, "counts", "wait with the copy's descriptor, or pltpu.make_async_copy(...).wait()")
+SIGNAL = Use(
+    "pl.semaphore_signal", _BY_HAND, "counts", "let a copy signal it, or use pltpu.SemaphoreType.REGULAR"
+)
+WAIT = Use(
+    "pl.semaphore_wait",
+    _BY_HAND,
+    "counts",
+    "wait with the copy's descriptor, or pltpu.make_async_copy(...).wait()",
+)
 
 
 def copy_amount(view: View) -> Term:
@@ -43,11 +50,14 @@ def problem(use: Use, semaphore: View) -> str | None:
     """What is wrong with using ``semaphore`` this way, with the cure; None if nothing is."""
     kind = semaphore.type.semaphore
     if kind is None:
-        return f"{use.name} needs a semaphore; {semaphore} is {semaphore.type}: allocate a pltpu.SemaphoreType"
+        return (
+            f"{use.name} needs a semaphore; {semaphore} is {semaphore.type}: allocate a pltpu.SemaphoreType"
+        )
     if kind not in use.kinds:
         return f"{use.name} cannot use {semaphore}, a {kind.value} semaphore: {use.instead}"
     if any(type(n) is not int or n != 1 for n in semaphore.shape):
-        return f"{use.name} takes one semaphore; {semaphore} is an array of {semaphore.shape}: index it with .at[i]"
+        shape = semaphore.shape
+        return f"{use.name} takes one semaphore; {semaphore} is an array of {shape}: index it with .at[i]"
     return None
 
 

@@ -1,9 +1,9 @@
 """The signature table: from a primitive, matched by identity, to what its equations do.
 
-:func:`operations` is the one question walkers ask about a first-order equation. Decoding an equation's parameters
-happens once; asking again only puts the current values of its atoms in. Everything in JAX that touches a Ref, a
-barrier or a semaphore is either in the table or comes out as :class:`Unmodelled`, and so does any primitive of other
-packages that touches a Ref or has effects, until someone registers it::
+:func:`operations` is the one question walkers ask about a first-order equation. Decoding an equation's
+parameters happens once; asking again only puts the current values of its atoms in. Everything in JAX that
+touches a Ref, a barrier or a semaphore is either in the table or comes out as :class:`Unmodelled`, and so
+does any primitive of other packages that touches a Ref or has effects, until someone registers it::
 
     stateful.register_effects(my_read_p, lambda eqn, value: [Load(value(eqn.invars[0]))])
 """
@@ -84,9 +84,9 @@ def operations(eqn: Any, value: Value) -> tuple[Operation, ...]:
 def register_effects(primitive: Any, rule: Rule) -> None:
     """Declares what the equations of a primitive do.
 
-    ``rule(eqn, value)`` returns operations (``stateful.operations``) or, where these suffice, the effects ``Read``,
-    ``Write``, ``Accumulate``, ``Signal`` and ``Wait``; an empty list declares the primitive pure. A second registration
-    replaces the first.
+    ``rule(eqn, value)`` returns operations (``stateful.operations``) or, where these suffice, the effects
+    ``Read``, ``Write``, ``Accumulate``, ``Signal`` and ``Wait``; an empty list declares the primitive pure. A
+    second registration replaces the first.
     """
     if not isinstance(primitive, jaxprs.Primitive):
         raise InvalidArgumentError(f"primitive must be a jax.extend.core.Primitive, got {primitive!r}")
@@ -101,10 +101,11 @@ def register_effects(primitive: Any, rule: Rule) -> None:
 
 
 def is_known_pure(primitive: Any) -> bool:
-    """True for a primitive that never touches a Ref, a barrier or a semaphore, so that its equations can be skipped.
+    """True for a primitive that never touches a Ref, a barrier or a semaphore, so that its equations can be
+    skipped.
 
-    Every primitive of JAX that is not in the table and belongs to no other kernel language is: JAX's own types do not
-    let it touch a Ref unless an operand is one.
+    Every primitive of JAX that is not in the table and belongs to no other kernel language is: JAX's own
+    types do not let it touch a Ref unless an operand is one.
     """
     known = _known.get(primitive)
     if known is None:
@@ -121,7 +122,7 @@ def is_remote(eqn: Any) -> bool:
     return False
 
 
-# -- the machinery ----------------------------------------------------------------------------------------------------
+# -- the machinery -------------------------------------------------------------------------------------------
 
 _LIMIT = 1 << 16
 _decoded: dict[int, tuple[Any, Run]] = {}  # by identity of the equation, which the entry keeps alive
@@ -168,8 +169,8 @@ def _as_operation(x: Any, primitive: Any) -> Operation:
     converted = _FROM_EFFECT.get(type(x))
     if converted is None:
         raise InvalidArgumentError(
-            f"the rule registered for `{primitive.name}` returned {x!r}: it must return operations, or the effects "
-            "Read, Write, Accumulate, Signal and Wait"
+            f"the rule registered for `{primitive.name}` returned {x!r}: it must return operations, or the "
+            "effects Read, Write, Accumulate, Signal and Wait"
         )
     return converted(x)
 
@@ -193,7 +194,7 @@ def _is_known_pure(primitive: Any) -> bool:
     return p.is_jax_primitive(primitive)
 
 
-# -- decoders: one for each shape of parameters -----------------------------------------------------------------------
+# -- decoders: one for each shape of parameters --------------------------------------------------------------
 
 
 def _get(eqn: Any) -> Run:
@@ -280,8 +281,9 @@ def _dma_start(eqn: Any) -> Run:
 
 
 def _dma_wait(eqn: Any) -> Run:
-    # In both JAX versions a wait for the source (``wait_send``) has source and destination, and their semaphores,
-    # swapped, so the second Ref is always the one whose bytes the lowering takes off, and the third its semaphore.
+    # In both JAX versions a wait for the source (``wait_send``) has source and destination, and their
+    # semaphores, swapped, so the second Ref is always the one whose bytes the lowering takes off, and the
+    # third its semaphore.
     _, seen, semaphore, _, _ = jax.tree.unflatten(eqn.params["tree"], eqn.invars)
     view, sem = Recipe.of(seen), Recipe.maybe(semaphore)
     # 0.10 marks the swapped wait only through the dummy device that its lowering needs.
@@ -377,7 +379,7 @@ def _unmodelled(reason: str) -> Callable[[Any], Run]:
     return decode
 
 
-# -- SparseCore and Mosaic GPU: the part that is loads and stores ------------------------------------------------------
+# -- SparseCore and Mosaic GPU: the part that is loads and stores --------------------------------------------
 
 
 def _sc_load(eqn: Any) -> Run:
@@ -420,10 +422,10 @@ def _gpu_store(eqn: Any) -> Run:
     return lambda value: (Store(view(value), new),)
 
 
-# -- the table --------------------------------------------------------------------------------------------------------
+# -- the table -----------------------------------------------------------------------------------------------
 
-# In the table although no Ref or semaphore is touched: JAX gives them effects (on random state, matrix units, time,
-# the screen), or an operand that is a Ref without an access to it.
+# In the table although no Ref or semaphore is touched: JAX gives them effects (on random state, matrix units,
+# time, the screen), or an operand that is a Ref without an access to it.
 _PURE = {
     x
     for x in (
@@ -488,14 +490,14 @@ _SPARSE_CORE: dict[str, Callable[[Any], Run]] = {
     "parallel_loop_p": _unmodelled("a loop whose iterations may overlap has no model"),
 }
 _SPARSE_CORE_PURE = (
-    "bitcast_p", "scan_count_p", "masked_cummax_p", "masked_cummin_p", "masked_cumsum_p", "masked_sort_p", "pack_p",
-    "unpack_p", "all_reduce_population_count_p", "all_reduce_ffs_p",
+    "bitcast_p", "scan_count_p", "masked_cummax_p", "masked_cummin_p", "masked_cumsum_p", "masked_sort_p",
+    "pack_p", "unpack_p", "all_reduce_population_count_p", "all_reduce_ffs_p",
 )  # fmt: skip
 
 _MOSAIC_GPU: dict[str, Callable[[Any], Run]] = {"load_p": _get, "store_p": _gpu_store}
 _MOSAIC_GPU_PURE = (
-    "layout_cast_p", "print_layout_p", "set_max_registers_p", "mma_p", "reduce_sum_p", "reduce_max_p", "reduce_min_p",
-    "reduce_prod_p",
+    "layout_cast_p", "print_layout_p", "set_max_registers_p", "mma_p", "reduce_sum_p", "reduce_max_p",
+    "reduce_min_p", "reduce_prod_p",
 )  # fmt: skip
 
 

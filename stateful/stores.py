@@ -36,7 +36,8 @@ class Cell:
 class Window:
     """A Ref in a discharged program: a cell, and the transforms it is seen through, filled with values.
 
-    It takes the place of a View in ``signatures.operations``; ``view`` is what is known of it without running.
+    It takes the place of a View in ``signatures.operations``; ``view`` is what is known of it without
+    running.
     """
 
     __slots__ = ("cell", "transforms", "view")
@@ -72,7 +73,7 @@ class Window:
 def _static(atom: Any) -> Term | None:
     if isinstance(atom, Literal):
         known = literal(atom.val)
-        return int(known) if known is not None else None
+        return int(known) if isinstance(known, int) else None
     return terms.symbol("?")
 
 
@@ -93,7 +94,9 @@ class Store:
         """Stores a whole window."""
         cell, old = window.cell, self.contents[window.cell]
         new = jnp.asarray(new, cell_dtype(window))
-        self.contents[cell] = evaluation.write_through(old, window.transforms, new) if window.transforms else new
+        self.contents[cell] = (
+            evaluation.write_through(old, window.transforms, new) if window.transforms else new
+        )
 
     def new(self, name: str, type_: RefType, value: Any = None) -> Window:
         """A fresh cell, holding ``value`` or nothing in particular."""

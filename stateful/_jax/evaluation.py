@@ -1,7 +1,7 @@
 """Running equations, and reading and writing arrays through the transforms of a Ref.
 
-``jax.core.eval_jaxpr`` evaluates whole jaxprs only, and JAX's array semantics of indexers, reshapes and bitcasts of Refs
-has no public entry.
+``jax.core.eval_jaxpr`` evaluates whole jaxprs only, and JAX's array semantics of indexers, reshapes and
+bitcasts of Refs has no public entry.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from jax._src import source_info_util as _source_info
 from jax._src.state import discharge as _discharge
 
 from stateful._jax.jaxprs import Literal, Var
-
 
 
 def evaluate(eqn: Any, args: list[Any]) -> list[Any]:

@@ -27,6 +27,7 @@ Var = _core.Var
 Literal = _core.Literal
 DropVar = _core.DropVar
 Primitive = _core.Primitive
+Tracer = _core.Tracer
 Atom = Var | Literal
 
 # Equations that say which of their inputs they read or write carry this effect; there is no public name.
@@ -39,8 +40,8 @@ Frame = tuple[str, int, str]
 class Body(NamedTuple):
     """A sub-jaxpr opened: the jaxpr, and the constants that its ``constvars`` are bound to.
 
-    ``consts`` is empty where the equation's own operands bind the ``constvars``; ``inputs`` are the variables that the
-    operands bind, in operand order, in both cases.
+    ``consts`` is empty where the equation's own operands bind the ``constvars``; ``inputs`` are the variables
+    that the operands bind, in operand order, in both cases.
     """
 
     jaxpr: Any
@@ -84,7 +85,7 @@ def open_jaxpr(jaxpr: Any) -> Body:
 
 
 def open_called_jaxpr(jaxpr: Any, operands: int) -> Body:
-    """A jaxpr that an equation calls with so many operands, whichever of the two ways its constants are bound."""
+    """A jaxpr that an equation calls with so many operands, in whichever way its constants are bound."""
     body = open_jaxpr(jaxpr)
     return body if len(body.inputs) == operands else open_operand_jaxpr(jaxpr)
 
@@ -105,7 +106,7 @@ def is_jaxpr(x: Any) -> bool:
 
 
 def parameter_jaxprs(eqn: Any) -> Iterator[Body]:
-    """The jaxprs among the parameters of an equation, in whatever role: for primitives without a normal form."""
+    """The jaxprs among an equation's parameters, in whatever role: for primitives without a normal form."""
     for value in eqn.params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if is_jaxpr(item):
@@ -117,10 +118,10 @@ def is_ref(aval: Any) -> bool:
     return isinstance(aval, _state_types.AbstractRef)
 
 
-# -- unused results ---------------------------------------------------------------------------------------------------
+# -- unused results ------------------------------------------------------------------------------------------
 
-# JAX names the result of every ``swap``, used or not, and an equation does not know its jaxpr. So the results that
-# nothing in their jaxpr uses are noted when a jaxpr is opened, and forgotten when it dies.
+# JAX names the result of every ``swap``, used or not, and an equation does not know its jaxpr. So the results
+# that nothing in their jaxpr uses are noted when a jaxpr is opened, and forgotten when it dies.
 _noted: weakref.WeakSet[Any] = weakref.WeakSet()
 _unused: set[Any] = set()
 
@@ -143,7 +144,7 @@ def is_unused(var: Any) -> bool:
     return type(var) is DropVar or var in _unused
 
 
-# -- source lines -----------------------------------------------------------------------------------------------------
+# -- source lines --------------------------------------------------------------------------------------------
 
 _JAX = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
 # The kernels that ship in the wheel are kernels like any user's, not JAX's machinery.
@@ -160,7 +161,8 @@ def _is_user_file(name: str) -> bool:
         return name.startswith(_JAX_KERNELS)
     if name.startswith(_OWN) or name.startswith("<frozen "):
         return False
-    # A package beside the standard library (no virtual environment) is user code; functools and contextlib are not.
+    # A package beside the standard library (no virtual environment) is user code; functools and contextlib
+    # are not.
     return not name.startswith(_STDLIB) or any(part in name for part in _SITE)
 
 
@@ -168,7 +170,7 @@ def _is_user_file(name: str) -> bool:
 def _frames(traceback: Any) -> tuple[Frame, ...]:
     codes, instructions = traceback.raw_frames()
     found = []
-    for code, instruction in zip(codes, instructions):
+    for code, instruction in zip(codes, instructions, strict=True):
         if _is_user_file(code.co_filename):
             frame = _source_info.raw_frame_to_frame(code, instruction)
             found.append((frame.file_name, frame.start_line, frame.function_name))
@@ -182,6 +184,6 @@ def user_locations(eqn: Any) -> tuple[Frame, ...]:
 
 
 def user_location(eqn: Any) -> Frame | None:
-    """The innermost frame of the user's code; frames of JAX, of this package and of the standard library are skipped."""
+    """The innermost frame of the user's code: not JAX's, this package's or the standard library's."""
     frames = user_locations(eqn)
     return frames[0] if frames else None

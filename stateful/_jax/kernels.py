@@ -1,8 +1,8 @@
 """Parameters of kernel calls, the same for every supported JAX version.
 
-``pallas_call``, ``mpmd_map``, ``core_map`` and ``emit_pipeline`` keep their grids, block mappings, meshes and compiler
-parameters in private classes whose fields differ between versions. Here they become plain records; types and memory
-spaces are still JAX's, ``stateful.kernel_forms`` turns them into ours.
+``pallas_call``, ``mpmd_map``, ``core_map`` and ``emit_pipeline`` keep their grids, block mappings, meshes and
+compiler parameters in private classes whose fields differ between versions. Here they become plain records;
+types and memory spaces are still JAX's, ``stateful.kernel_forms`` turns them into ours.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from jax._src.state import types as _state_types
 
 from stateful._jax.jaxprs import Body, open_jaxpr, open_operand_jaxpr
 
-tracing_registry = _pipeline.tracing_registry
+tracing_registry: Any = vars(_pipeline)["tracing_registry"]
 
 
 @dataclass(frozen=True)
 class RawWindow:
-    """A block mapping. ``dims`` are (kind, size, padding); kinds: blocked, squeezed, element, bounded, indirect."""
+    """A block mapping. ``dims`` are (kind, size, padding): blocked, squeezed, element, bounded, indirect."""
 
     dims: tuple[tuple[str, int, tuple[int, int]], ...]
     index_map: Body
@@ -44,7 +44,8 @@ class RawProgram:
 
 @dataclass(frozen=True)
 class RawKernel:
-    """A kernel call. Operands are: closed-over constants, dynamic grid bounds, scalars, inputs, in this order.
+    """A kernel call. Operands are: closed-over constants, dynamic grid bounds, scalars, inputs, in this
+    order.
 
     A grid entry is None where the bound is an operand.
     """
@@ -75,8 +76,9 @@ class RawKernel:
 class RawPipeline:
     """An ``emit_pipeline`` equation; all entries called "atoms" are operands of the equation.
 
-    ``refs`` are the windowed arrays: Ref atoms or JAX ``TransformedRef`` of atoms. The body's inputs are its constants,
-    ``n_steps`` scalars (grid indices, then the local index, where the body asked for them) and one Ref per window.
+    ``refs`` are the windowed arrays: Ref atoms or JAX ``TransformedRef`` of atoms. The body's inputs are its
+    constants, ``n_steps`` scalars (grid indices, then the local index, where the body asked for them) and one
+    Ref per window.
     """
 
     body: Body
@@ -94,7 +96,7 @@ class RawPipeline:
     has_allocations: bool
 
 
-# -- pieces -----------------------------------------------------------------------------------------------------------
+# -- pieces --------------------------------------------------------------------------------------------------
 
 
 def _dim(dim: Any) -> tuple[str, int, tuple[int, int]]:
@@ -173,7 +175,7 @@ def _program(mesh: Any, jaxpr: Any) -> RawProgram:
     return RawProgram(open_operand_jaxpr(jaxpr), _core_kind(mesh), _axes(mesh) if mesh is not None else ())
 
 
-# -- the four calls ---------------------------------------------------------------------------------------------------
+# -- the four calls ------------------------------------------------------------------------------------------
 
 
 def pallas_call(params: dict[str, Any]) -> RawKernel:
@@ -183,7 +185,9 @@ def pallas_call(params: dict[str, Any]) -> RawKernel:
     windows = tuple(_window(m) for m in mapping.block_mappings)
     body = open_operand_jaxpr(jaxpr)
     inner = mapping.num_index_operands + len(windows) + len(mapping.scratch_avals)
-    semantics = getattr(compiler_params, "dimension_semantics", None) or getattr(mesh, "dimension_semantics", None)
+    semantics = getattr(compiler_params, "dimension_semantics", None) or getattr(
+        mesh, "dimension_semantics", None
+    )
     rank = len(mapping.grid)
     return RawKernel(
         name=_name(params, jaxpr),
@@ -210,7 +214,7 @@ def mpmd_map(params: dict[str, Any], n_operands: int) -> RawKernel:
     """``mpmd_map``: several programs, one for each kind of core; arrays are passed whole."""
     meshes, jaxprs = params["meshes"], params["jaxprs"]
     compiler_params = params["compiler_params"]
-    programs = tuple(_program(m, j) for m, j in zip(meshes, jaxprs))
+    programs = tuple(_program(m, j) for m, j in zip(meshes, jaxprs, strict=True))
     outer = n_operands + len(params["out_avals"])
     return RawKernel(
         name=_name(params, jaxprs[0]),

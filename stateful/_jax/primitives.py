@@ -1,7 +1,7 @@
 """One name for each primitive that occurs in kernels or around them, to be matched by identity.
 
-Names collide between families (``swap``, ``load``, ``semaphore_wait``, ``bitcast`` each belong to several primitives),
-and none of these objects is public. A name is None where a JAX version lacks the primitive.
+Names collide between families (``swap``, ``load``, ``semaphore_wait``, ``bitcast`` each belong to several
+primitives), and none of these objects is public. A name is None where a JAX version lacks the primitive.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from jax._src import callback as _callback
 from jax._src import compute_on as _compute_on
 from jax._src import core as _core
 from jax._src import custom_batching as _custom_batching
-from jax._src import custom_partitioning as _custom_partitioning
 from jax._src import custom_derivatives as _custom_derivatives
+from jax._src import custom_partitioning as _custom_partitioning
 from jax._src import debugging as _debugging
 from jax._src import pjit as _pjit
 from jax._src import shard_map as _shard_map
@@ -137,8 +137,8 @@ _TRITON = "jax._src.pallas.triton.primitives"
 def sparse_core(name: str) -> Any:
     """A primitive of the SparseCore kernels by its attribute name, such as ``"gather_p"``.
 
-    None while nothing has imported the module: no jaxpr can hold the primitive then. (Importing it, and more so
-    Mosaic GPU, which needs absl, costs every start a quarter of a second.)
+    None while nothing has imported the module: no jaxpr can hold the primitive then. (Importing it, and more
+    so Mosaic GPU, which needs absl, costs every start a quarter of a second.)
     """
     return _of(sys.modules.get(_SPARSE_CORE), name)
 
@@ -149,7 +149,12 @@ def mosaic_gpu(name: str) -> Any:
     return found if found is not None else _of(sys.modules.get(_MOSAIC_GPU_CORE), name)
 
 
-_FAMILIES = {_SPARSE_CORE: "SparseCore", _MOSAIC_GPU: "Mosaic GPU", _MOSAIC_GPU_CORE: "Mosaic GPU", _TRITON: "Triton"}
+_FAMILIES = {
+    _SPARSE_CORE: "SparseCore",
+    _MOSAIC_GPU: "Mosaic GPU",
+    _MOSAIC_GPU_CORE: "Mosaic GPU",
+    _TRITON: "Triton",
+}
 
 
 def family(primitive: Any) -> str | None:
@@ -166,7 +171,7 @@ def _holds(module: ModuleType, primitive: Any) -> bool:
 
 
 def loaded_families() -> tuple[str, ...]:
-    """The modules of other kernel languages that are imported now; a table built from them holds until this changes."""
+    """The modules of other kernel languages that are imported now."""
     return tuple(name for name in _FAMILIES if name in sys.modules)
 
 
