@@ -1,8 +1,8 @@
 """Everything the README shows is executed: files are written, commands run, and their output compared.
 
-A ``python`` or ``yaml`` block whose first line is a comment with a file name is that file. In a ``console`` block
-each line after ``$`` is run in the folder of the files; the lines below it are its output, where
-``...`` stands for anything. ``sh`` blocks hold the two set-up commands, which CI runs from a clean checkout.
+A ``python`` or ``yaml`` block begins with a comment that names its file. In a ``console`` block each line
+after ``$`` is run in the folder of these files; the lines below it are its output, ``...`` standing for anything.
+``sh`` blocks hold the two set-up commands, which CI runs from a clean checkout.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from types import TracebackType
 
 import asyncops
+import stateful
 from asyncops.checker.events import Location
 from asyncops.checker.report import Report
 from asyncops.lint.discovery import Source, load_targets
@@ -20,6 +21,10 @@ from asyncops.lint.paths import shown
 from asyncops.lint.results import Failure, Outcome
 from asyncops.lint.targets import LintTarget
 from stateful.errors import LintUsageError, StatefulError
+
+_LIBRARIES = tuple(
+    os.path.dirname(os.path.abspath(str(m.__file__))) + os.sep for m in (asyncops, stateful, os)
+)
 
 
 def check_sources(sources: Sequence[Source], jobs: int = 1) -> Iterator[tuple[Source, tuple[Outcome, ...]]]:
@@ -86,11 +91,5 @@ def _user_place(trace: TracebackType | None) -> Location | None:
 
 
 def _is_library(file: str) -> bool:
-    own = os.path.dirname(os.path.abspath(asyncops.__file__))
-    parts = os.path.abspath(file).split(os.sep)
-    return (
-        file.startswith("<")
-        or "site-packages" in parts
-        or os.path.abspath(file).startswith((own + os.sep, os.path.dirname(os.__file__) + os.sep))
-        or "stateful" in parts[-3:-1]
-    )
+    path = os.path.abspath(file)
+    return file.startswith("<") or "site-packages" in path.split(os.sep) or path.startswith(_LIBRARIES)

@@ -113,12 +113,14 @@ def lint(
     Without a TARGET those of the configuration file are checked.
     """
     # Imported here: --help and --explain need none of it.
+    from asyncops.lint.progress import progress_line
     from asyncops.lint.session import Options, Session
 
     prepare_environment(os.environ)
     with _clear_errors():
         session = Session.open(Options(**flags))
-        result = session.lint(targets)
+        with progress_line() as progress:
+            result = session.lint(targets, progress)
     if not result.outcomes and not pass_with_no_targets:
         raise click.UsageError(
             f"no lint target in {', '.join(targets)}: "

@@ -8,7 +8,7 @@ from typing import Protocol, cast
 
 from asyncops.lint.results import LintResult
 
-FORMATS = ("text", "concise", "json", "sarif", "github", "junit")
+FORMATS = ("text", "concise", "json", "sarif", "github", "junit", "html")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +185,50 @@ def test_junit_has_a_case_per_target(run: Run, mixed: Path) -> None:
     assert isinstance(cases["broken"].result[0], junitparser.Error)
     assert isinstance(cases["unknown"].result[0], junitparser.Skipped)
     assert not cases["clean"].result
+
+
+class Reader(HTMLParser):
+    """Collects the text inside chosen elements, and refuses unbalanced or active content."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.texts: dict[str, list[str]] = {}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag != "script"
+        assert not {"src", "href", "onclick"} & {name for name, _ in attrs}
+        if tag != "meta":
+            self.open.append(tag)
+            self.texts.setdefault(tag, []).append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        for tag in self.open:
+            self.texts[tag][-1] += data
+
+
+def read_html(text: str) -> dict[str, list[str]]:
+    reader = Reader()
+    reader.feed(text)
+    assert not reader.open
+    return reader.texts
+
+
+def test_html_shows_the_line_the_steps_and_the_cure(run: Run, race: Path) -> None:
+    texts = read_html(run("lint", race, "--format", "html").stdout)
+    assert texts["h2"] == [
+        "AO201 read-before-arrival: buf[0] is read while the copy into it may still be writing"
+    ]
+    assert texts["mark"] == ["first.start()", "out = buf[0]", "first.wait()"]
+    assert texts["ol"] == ["the copy into buf[0] startsthe core reads buf[0]the copy writes buf[0]"]
+    assert "wait for the copy before the read" in texts["article"][0]
+
+
+def test_html_of_every_outcome(run: Run, mixed: Path) -> None:
+    texts = read_html(run("lint", mixed, "--format", "html").stdout)
+    assert any("<&>" in text for text in texts["h2"])
+    assert any("<no> such shape" in text for text in texts["h2"])
+    assert "kernels.py:unknown: sort at kernels.py:3" in texts["li"]

@@ -15,7 +15,7 @@ import asyncops
 from asyncops.lint.watching import FindingsWarning, Watch
 from stateful._jax import tracing
 from stateful.errors import FindingsError, InvalidArgumentError
-from tests.asyncops.lint.kernels import X, calm, call, check_by_name, racy
+from tests.asyncops.lint.kernels import X, call, calm, check_by_name, racy
 
 ONES = jnp.ones(X.shape, X.dtype)
 
