@@ -46,8 +46,8 @@ class Atom:
 
     @property
     def is_symbol(self) -> bool:
-        """True for a free symbol, False for an operation over terms."""
-        return self.operation == "symbol"
+        """True for a free value: a symbol, or an element of unknown memory (:func:`element`)."""
+        return self.operation == "symbol" or self.operation == "element"
 
 
 class Linear:
@@ -145,10 +145,26 @@ def _from_parts(parts: dict[Atom, int], constant: int) -> Term:
     return Linear(tuple(items), constant)
 
 
+def element(name: str, index: tuple[Term, ...], version: Term, low: Bound = None, high: Bound = None) -> Term:
+    """The unknown integer at ``index`` of a memory called ``name`` that has been changed ``version`` times.
+
+    A free value like a symbol, but one that moves with its index: replacing a symbol in the index gives another element.
+    """
+    return _of_atom("element", (name, version, *index), low, high)
+
+
+def _text(operation: str, arguments: tuple[Any, ...]) -> str:
+    if operation != "element":
+        return f"{operation}({', '.join(map(repr, arguments))})"
+    name, version, *index = arguments
+    where = f"[{', '.join(map(repr, index))}]" if index else ""
+    return f"{name}{where}" + ("" if version == 0 else f"@{version}")
+
+
 def _of_atom(operation: str, arguments: tuple[Any, ...], low: Bound, high: Bound) -> Term:
     if low is not None and low == high:
         return low
-    text = f"{operation}({', '.join(map(repr, arguments))})"
+    text = _text(operation, arguments)
     return Linear(((Atom(text, operation, arguments, low, high), 1),), 0)
 
 
@@ -503,14 +519,22 @@ def substitute(a: Any, values: Mapping[Atom, Term]) -> Any:
 
 
 def _substitute_atom(atom: Atom, values: Mapping[Atom, Term]) -> Term:
-    if atom.is_symbol:
-        return values[atom] if atom in values else Linear(((atom, 1),), 0)
+    if atom in values:
+        return values[atom]
     arguments = tuple(substitute(x, values) for x in atom.arguments)
     if arguments == atom.arguments:
         return Linear(((atom, 1),), 0)
+    return _rebuilt(atom, arguments, values)
+
+
+def _rebuilt(atom: Atom, arguments: tuple[Any, ...], values: Mapping[Atom, Term]) -> Term:
+    """The operation over other arguments; an element that ``values`` knows by its new index gets its value."""
     if atom.operation in _REBUILD:
         return _REBUILD[atom.operation](*arguments)
-    return _of_atom(atom.operation, arguments, atom.low, atom.high)
+    new = _of_atom(atom.operation, arguments, atom.low, atom.high)
+    if atom.operation == "element" and isinstance(new, Linear):
+        return values.get(new.parts[0][0], new)
+    return new
 
 
 # -- path conditions ----------------------------------------------------------------------------------------------
@@ -791,30 +815,27 @@ def find_model(conditions: Conditions, extra: Iterable[Any] = (), budget: int = 
     None means that none was found within the budget, which is not a proof that none exists. Small values first.
     """
     facts = list(conditions.facts())
-    free: set[Atom] = set()
-    for fact in (*facts, *extra):
-        free |= symbols(fact)
-    order = sorted(free, key=lambda s: (-sum(s in symbols(f) for f in facts), s.text))
     budget_left = [budget]
 
-    def search(path: Conditions, i: int, chosen: dict[Atom, int]) -> dict[Atom, int] | None:
-        if i == len(order):
+    def search(path: Conditions, terms_: list[Any], chosen: dict[Atom, int]) -> dict[Atom, int] | None:
+        free = set().union(*(symbols(x) for x in (*path.facts(), *terms_))) - chosen.keys()
+        # Symbols before elements: an index has to be known before the element it selects is.
+        s = min(free, key=lambda a: (a.operation != "symbol", a.text), default=None)
+        if s is None:
             return dict(chosen) if all(evaluate(f, chosen) is True for f in facts) else None
-        for value in _candidates(path, order[i]):
+        for value in _candidates(path, s):
             budget_left[0] -= 1
             if budget_left[0] < 0:
                 return None
-            narrowed = path.substituted({order[i]: value})
+            narrowed = path.substituted({s: value})
             if narrowed is None:
                 continue
-            chosen[order[i]] = value
-            found = search(narrowed, i + 1, chosen)
+            found = search(narrowed, [substitute(x, {s: value}) for x in terms_], {**chosen, s: value})
             if found is not None:
                 return found
-            del chosen[order[i]]
         return None
 
-    return search(conditions, 0, {})
+    return search(conditions, list(extra), {})
 
 
 def _candidates(path: Conditions, s: Atom, most: int = 40) -> Iterator[int]:

@@ -58,8 +58,8 @@ class Stuck:
 class Analysis:
     """Facts about one event program."""
 
-    def __init__(self, program: events.Program, traces: Sequence[Trace], devices: int):
-        self.program, self.traces, self.devices = program, traces, devices
+    def __init__(self, program: events.Program, traces: Sequence[Trace], devices: int, model: Any = None):
+        self.program, self.traces, self.devices, self.model = program, traces, devices, model or {}
 
     @cached_property
     def order(self) -> Order:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from asyncops.checker import pipelines, scalars
@@ -47,6 +48,11 @@ class KernelCall:
 class KernelInterpreter(Interpreter):
     """Runs kernels as well as bodies."""
 
+    @cached_property
+    def kernel_names(self) -> dict[str, None]:
+        """The kernels that were run, in order."""
+        return {}
+
     def run_kernel(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
         """A kernel call: binds its Refs, enters, runs the grid, exits."""
         static = form.form
@@ -54,6 +60,7 @@ class KernelInterpreter(Interpreter):
             raise Unmodelled(f"kernel {static.name} is for {static.backend}, which is not modelled", location)
         if len(static.programs) != 1 or static.programs[0].axes:
             raise Unmodelled(f"kernel {static.name} runs on several cores, which is not modelled", location)
+        self.kernel_names[static.name] = None
         call = KernelCall(state.calls, static, location, stack)
         state.calls += 1
         outer_call, outer_moment, outer_grid = state.call, state.moment, state.grid
@@ -210,12 +217,13 @@ class KernelInterpreter(Interpreter):
         outer = state.moment
         flow = pipelines.Flow(self, call, arguments)
         call.pipeline = flow
+        state.windows = tuple(pipelines.WindowState() for _ in call.windows)
         paths = [state]
         for number, step in enumerate(steps):
             following = steps[number + 1] if number + 1 < len(steps) else None
             reached: list[State] = []
             for path in paths:
-                path.grid = tuple(zip(step, sizes))
+                path.grid, path.step = tuple(zip(step, sizes)), number
                 path.moment = outer.inside("grid step", _step_text(step)) if sizes else outer
                 reached += flow.run_step(path, number, step, following)
             paths = reached

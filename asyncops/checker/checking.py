@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 
-from asyncops.checker import findings, paths, recording
+from asyncops.checker import blocks, findings, loops, paths, recording, tracking
 from asyncops.checker.analysis import Analysis
+from asyncops.checker.events import Location
 from asyncops.checker.devices import ProgramInterpreter, Topology
 from asyncops.checker.memory import Cells, Memory
 from asyncops.checker.report import KernelSummary, Report
@@ -79,10 +80,16 @@ class _Session:
         self.seen: list[findings.Seen] = []
         self.events = 0
         self.kernels: dict[str, int] = {}
+        self.decided: set[Any] = set()
+        self.undecided: dict[Any, str] = {}
 
     def run(self) -> None:
         """Every device and path, then the rules on every combination."""
         if not has_kernels(self.closed.jaxpr):
+            return
+        if self.devices == 1:
+            self._run_forking()
+            self._run_blocks()
             return
         per_device = [self._paths(d) for d in range(self.devices)]
         if any(not runs for runs in per_device):
@@ -90,9 +97,66 @@ class _Session:
         for combination in self._combinations(per_device):
             self._analyse(combination)
 
-    def _paths(self, device: int) -> list[Run]:
+    # -- one device: every path, loops to their fixpoint --
+
+    def _run_forking(self) -> None:
+        policy = loops.ForkPolicy()
+        topology = Topology(policy)
+        tracker = tracking.Tracker(self.memory, policy, topology)
+        topology.machine = tracker
+        run = loops.ForkingInterpreter(policy, tracker, self.memory, self.compiler)
+        run.values_known = self.values
+        states = [State(Place(0), Cells(), Conditions(), tracking.Flight())]
         try:
-            runs, complete = paths.explore_paths(lambda policy: self._one(device, policy))
+            for _ in range(self.calls):
+                states = [s for start in states for s in self._run_program(run, start)]
+            for state in states:
+                tracker.end(state)
+        except (Unmodelled, OutOfBudget) as e:
+            self.unknowns[str(e)] = None
+        except RecursionError:
+            self.unknowns["control flow is nested too deeply to be followed"] = None
+        self.events += tracker.events
+        self.kernels.update(dict.fromkeys(run.kernel_names, 0))
+        for suspect in tracker.suspects:
+            self._decide(suspect)
+
+    def _run_program(self, run: ProgramInterpreter, state: State) -> list[State]:
+        arguments = run.arguments(self.closed, list(self.args), state)
+        return [after for _, after in run.run(self.closed, arguments, state)]
+
+    def _decide(self, suspect: tracking.Suspect) -> None:
+        """The rules' word on something that looked wrong."""
+        if suspect.key in self.decided:
+            return
+        model = terms.find_model(suspect.conditions)
+        if model is None:
+            self.undecided.setdefault(suspect.key, f"no values were found for which {_text(suspect)} happens, nor excluded")
+            return
+        trace = suspect.trace()
+        analysis = Analysis(recording.finish([trace], [model]), [trace], 1, model)
+        found = findings.findings_of(analysis)
+        if found:
+            self.seen += found
+            self.decided.add(suspect.key)
+            self.undecided.pop(suspect.key, None)
+        else:
+            self.undecided.setdefault(suspect.key, f"{_text(suspect)} could not be decided")
+
+    # -- what depends on which step sees which block --
+
+    def _run_blocks(self) -> None:
+        if not blocks.needs_steps(self.closed.jaxpr):
+            return
+        runs = self._paths(0, most=16, limit=60)
+        for run in runs:
+            self._analyse((run,), only=blocks.CODES)
+
+    # -- several devices: paths on each, combined --
+
+    def _paths(self, device: int, most: int = 64, limit: int = 100) -> list[Run]:
+        try:
+            runs, complete = paths.explore_paths(lambda policy: self._one(device, policy), most, limit)
         except (Unmodelled, OutOfBudget) as e:
             self.unknowns[str(e)] = None
             return []
@@ -110,7 +174,10 @@ class _Session:
         state = State(Place(device), Cells(), Conditions(), trace)
         for _ in range(self.calls):
             arguments = run.arguments(self.closed, list(self.args), state)
-            ((_, state),) = run.run(self.closed, arguments, state)
+            outcomes = run.run(self.closed, arguments, state)
+            if not outcomes:
+                break
+            state = outcomes[0][1]
         return Run(trace, state.path, policy.narrowed)
 
     def _combinations(self, per_device: list[list[Run]]) -> Iterable[tuple[Run, ...]]:
@@ -127,7 +194,7 @@ class _Session:
             stack = [(*chosen, run) for chosen in stack for run in runs]
         yield from stack
 
-    def _analyse(self, combination: tuple[Run, ...]) -> None:
+    def _analyse(self, combination: tuple[Run, ...], only: Container[str] | None = None) -> None:
         joint: Conditions | None = Conditions()
         for run in combination:
             for fact in run.conditions.facts():
@@ -142,15 +209,22 @@ class _Session:
             for entry in trace.entries:
                 if entry.kind == "enter":
                     self.kernels.setdefault(entry.what.name, 0)
-        analysis = Analysis(program, traces, self.devices)
-        self.seen += findings.findings_of(analysis)
+        analysis = Analysis(program, traces, self.devices, model)
+        self.seen += [s for s in findings.findings_of(analysis) if only is None or s.finding.code in only]
 
     def report(self, seconds: float) -> Report:
         """The report of what was seen."""
         found = findings.diagnose(self.seen)
+        self.unknowns.update(dict.fromkeys(self.undecided.values()))
         found.sort(key=lambda d: (d.severity != "error", d.severity != "warning", str(d.location), d.code))
         kernels = tuple(KernelSummary(name, self.events, self.devices, seconds) for name in self.kernels)
         return Report(tuple(found), tuple(self.assumptions), tuple(self.unknowns), kernels)
+
+
+def _text(suspect: tracking.Suspect) -> str:
+    kind, *rest = suspect.key
+    places = " and ".join(str(x) for x in rest if isinstance(x, Location))
+    return f"{kind} at {places}" if places else str(kind)
 
 
 def device_count(jaxpr: Any) -> int:

@@ -127,20 +127,14 @@ class Cells:
             known = _known_element(content.initial, key)
             if known is not None:
                 return known
-        value = self._symbol(buffer, content, region, key, name)
-        if plain:
-            content.values[key] = value
-        return value
+        return self._symbol(buffer, content, key, name)
 
-    def _symbol(self, buffer: Buffer, content: _Content, region: Region, key: Any, name: str | None) -> Any:
-        where = f"[{', '.join(map(str, key))}]" if key else ""
-        text = f"{name or buffer.source or _unique_name(buffer)}{where}"
-        if content.version:
-            text += f"@{content.version}"
+    def _symbol(self, buffer: Buffer, content: _Content, key: Any, name: str | None) -> Any:
+        text = name or buffer.source or _unique_name(buffer)
         if content.initial is not None and content.initial.size and content.initial.dtype != np.bool_:
             low, high = int(content.initial.min()), int(content.initial.max())
-            return terms.symbol(text, low, high)
-        return scalars.fresh(text, np.dtype(buffer.type.dtype))
+            return terms.element(text, key, content.version, low, high)
+        return scalars.fresh(text, np.dtype(buffer.type.dtype), key, content.version)
 
     def store(self, view: View, value: Any) -> None:
         """A store of ``value`` (a scalar, or None for anything else)."""

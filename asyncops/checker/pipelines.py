@@ -94,15 +94,19 @@ class WindowState:
     visits: tuple[Visit, ...] = ()
 
 
+def _put(state: Any, number: int, window: WindowState) -> None:
+    state.windows = (*state.windows[:number], window, *state.windows[number + 1 :])
+
+
 class Flow:
     """Runs grid steps with the block pipeline around each."""
 
-    def __init__(self, run: Any, call: Any, arguments: list[Any]):
+    def __init__(self, run: Any, call: Any, arguments: list[Any], is_symbolic: bool = False):
         self.run, self.call, self.arguments = run, call, arguments
+        # On symbolic steps the visits of a block cannot be listed; see blocks.py for who decides about them.
+        self.is_symbolic = is_symbolic
         self.first_window = call.form.constants + call.form.scalar_prefetch
-        self.states: list[WindowState] = [WindowState() for _ in call.windows]
         self.by_buffer = {b: w for w in call.windows for b in w.slots if w.pipelined}
-        self.step = 0
         self.reported: set[Any] = set()
         self.block_visits: dict[Window, list[tuple[Any, Any, Site]]] = {}
 
@@ -110,13 +114,12 @@ class Flow:
 
     def run_step(self, state: Any, number: int, step: Sequence[Any], following: Sequence[Any] | None) -> list[Any]:
         """Fetches, body, write-backs of one grid step."""
-        self.step = number
         for w in self.call.windows:
             if w.pipelined:
                 self._arrive(w, state, number, step, following)
         arguments = list(self.arguments)
         for w in self.call.windows:
-            buffer = w.slots[self.states[w.number].slot] if w.pipelined else w.slots[0]
+            buffer = w.slots[state.windows[w.number].slot] if w.pipelined else w.slots[0]
             arguments[self.first_window + w.number] = buffer.whole()
         paths = self.run.run_body(self.call, arguments, state)
         for path in paths:
@@ -129,7 +132,7 @@ class Flow:
         return self.run.index_map(w.spec, step, self.arguments, self.call, state)
 
     def _arrive(self, w: Window, state: Any, number: int, step: Sequence[Any], following: Any) -> None:
-        at = self.states[w.number]
+        at = state.windows[w.number]
         index = at.following if at.following is not None else self._index(w, state, step)
         later = self._index(w, state, following) if following is not None else None
         changed = index != at.index
@@ -149,23 +152,25 @@ class Flow:
                 at = dataclasses.replace(at, pending_fetch=True, next_fetched_at=number)
         else:
             at = self._visit(w, at, index, number, changed, step, self._site(w, state))
-        self.states[w.number] = dataclasses.replace(at, index=index, following=later)
+        _put(state, w.number, dataclasses.replace(at, index=index, following=later))
         if w.is_input and not changed and at.stored_input is not None:
             self._report_written_input(w, state, at)
 
     def _visit(
         self, w: Window, at: WindowState, index: Any, number: int, changed: bool, coordinates: Any, site: Site
     ) -> WindowState:
+        if self.is_symbolic:
+            return dataclasses.replace(at, visits=(Visit((), 0, 0, False),)) if changed else at
         self.block_visits.setdefault(w, []).append((coordinates, index, site))
         if changed:
             returned = any(v.index == index for v in at.visits)
             return dataclasses.replace(at, visits=(*at.visits, Visit(index, number, number, returned)))
         return dataclasses.replace(at, visits=(*at.visits[:-1], dataclasses.replace(at.visits[-1], last=number)))
 
-    def _depart(self, w: Window, state: Any, number: int) -> None:
+    def _depart(self, w: Window, state: Any, number: Any) -> None:
         if w.is_input:
             return
-        at = self.states[w.number]
+        at = state.windows[w.number]
         if at.pending_write is not None:
             self._await(w, state, at.pending_write)
             at = dataclasses.replace(at, pending_write=None)
@@ -173,12 +178,12 @@ class Flow:
             self._write_back(w, state, at.index, at.slot)
             left = dataclasses.replace(at.visits[-1], written_back=number + 1)
             at = dataclasses.replace(at, pending_write=at.slot, visits=(*at.visits[:-1], left))
-        self.states[w.number] = at
+        _put(state, w.number, at)
 
     def finish(self, state: Any) -> None:
         """The last write-backs complete before the call ends."""
         for w in self.call.windows:
-            at = self.states[w.number]
+            at = state.windows[w.number]
             if at.pending_write is not None:
                 self._await(w, state, at.pending_write)
 
@@ -220,29 +225,31 @@ class Flow:
             return
         if w.is_input:
             if write:
-                at = self.states[w.number]
-                self.states[w.number] = dataclasses.replace(at, stored_input=site)
+                at = state.windows[w.number]
+                _put(state, w.number, dataclasses.replace(at, stored_input=site))
             else:
                 self._check_stale(w, state, site)
             return
-        at = self.states[w.number]
+        at = state.windows[w.number]
         visit = at.visits[-1]
         whole = not masked and view.region.contains(view.root.whole().region) is True
         if visit.is_return and not visit.complete and not (write and whole):
             self._report_revisit(w, state, visit, write, site)
         if write:
             visit = dataclasses.replace(visit, stored=True, complete=visit.complete or whole)
-            self.states[w.number] = dataclasses.replace(at, visits=(*at.visits[:-1], visit))
+            _put(state, w.number, dataclasses.replace(at, visits=(*at.visits[:-1], visit)))
 
     def _check_stale(self, w: Window, state: Any, site: Site) -> None:
-        at = self.states[w.number]
+        if self.is_symbolic:
+            return
+        at = state.windows[w.number]
         region = w.region(at.index)  # type: ignore[arg-type]
         for out in self.call.windows:
             if out.is_input or not out.pipelined or out.array is not w.array:
                 continue
-            for visit in self.states[out.number].visits:
+            for visit in state.windows[out.number].visits:
                 fresh = visit.written_back is not None and visit.written_back < at.fetched_at
-                if not visit.stored or visit.first >= self.step or fresh:
+                if not visit.stored or visit.first >= state.step or fresh:
                     continue
                 if out.region(visit.index).overlaps(region):
                     self._report_stale(w, out, visit, state, site)

@@ -250,11 +250,16 @@ def element_count(aval: Any) -> int:
     return math.prod(getattr(aval, "shape", ()))
 
 
-def fresh(name: str, dtype: Any) -> Value:
-    """A symbol for an unknown scalar of ``dtype``: a predicate for booleans, bounded for unsigned integers."""
-    if np.dtype(dtype) == np.bool_:
-        return terms.ne(terms.symbol(name, 0, 1), 0)
-    return terms.symbol(name, 0 if np.issubdtype(dtype, np.unsignedinteger) else None)
+def fresh(name: str, dtype: Any, index: tuple[Any, ...] | None = None, version: Any = 0) -> Value:
+    """An unknown scalar of ``dtype``: a predicate for booleans, bounded for unsigned integers.
+
+    With ``index`` it is that element of a memory called ``name``.
+    """
+    is_bool = np.dtype(dtype) == np.bool_
+    low = 0 if is_bool or np.issubdtype(dtype, np.unsignedinteger) else None
+    high = 1 if is_bool else None
+    value = terms.symbol(name, low, high) if index is None else terms.element(name, index, version, low, high)
+    return terms.ne(value, 0) if is_bool else value
 
 
 def evaluate(eqn: Any, args: tuple[Value, ...]) -> Value:

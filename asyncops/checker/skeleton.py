@@ -70,7 +70,7 @@ class Place:
 class State:
     """What changes while a core runs. ``machine`` is the machine's own data; ``path`` the policy's."""
 
-    __slots__ = ("place", "cells", "path", "machine", "moment", "grid", "calls", "call")
+    __slots__ = ("place", "cells", "path", "machine", "moment", "grid", "calls", "call", "windows", "step")
 
     def __init__(self, place: Place, cells: Cells, path: Any, machine: Any):
         self.place, self.cells, self.path, self.machine = place, cells, path, machine
@@ -78,11 +78,14 @@ class State:
         self.grid: tuple[tuple[Any, Any], ...] = ()  # (program id, number of programs) per grid axis
         self.calls = 0
         self.call: Any = None  # the kernel call that is running
+        self.windows: tuple[Any, ...] = ()  # where its block windows stand
+        self.step: Any = 0  # the number of its grid step
 
     def fork(self) -> State:
         """An independent copy."""
         new = State(self.place, self.cells.fork(), self.path, self.machine.fork())
         new.moment, new.grid, new.calls, new.call = self.moment, self.grid, self.calls, self.call
+        new.windows, new.step = self.windows, self.step
         return new
 
 
@@ -100,6 +103,10 @@ class Unmodelled(Exception):
     def __init__(self, what: str, location: Location | None = None):
         super().__init__(f"{location}: {what}" if location else what)
         self.what, self.location = what, location
+
+
+class PathEnds(Exception):
+    """The path goes no further: a wait never returns, or the values exclude it."""
 
 
 class OutOfBudget(Exception):
@@ -363,7 +370,10 @@ class Interpreter:
             raise OutOfBudget("too many steps")
         while i < len(steps):
             step, results = steps[i]
-            outcomes = step(self, env, state)
+            try:
+                outcomes = step(self, env, state)
+            except PathEnds:
+                return []
             i += 1
             if outcomes is None:
                 continue
@@ -395,8 +405,11 @@ class Interpreter:
         """A value about which nothing is known."""
         if not scalars.is_small_integer(aval) or scalars.element_count(aval) != 1:
             return None
+        return scalars.fresh(eqn.primitive.name, aval.dtype, (), self._next_fresh())
+
+    def _next_fresh(self) -> int:
         self._fresh += 1
-        return scalars.fresh(f"{eqn.primitive.name}#{self._fresh}", aval.dtype)
+        return self._fresh
 
     def evaluate(self, eqn: Any, args: tuple[Any, ...], state: State) -> Any:
         """A pure equation with one result."""
@@ -489,8 +502,7 @@ class Interpreter:
         return None
 
     def read_semaphore(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
-        self._fresh += 1
-        return terms.symbol(f"{op.semaphore}#{self._fresh}", 0)
+        return terms.element(f"count of {op.semaphore}", (), self._next_fresh(), 0)
 
     def barrier_semaphore(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
         type_ = ref_type(eqn.outvars[0].aval)
@@ -585,8 +597,7 @@ class Interpreter:
 
     def _as_condition(self, holds: Any, eqn: Any, state: State) -> terms.Predicate:
         if holds is None:
-            self._fresh += 1
-            return terms.ne(terms.symbol(f"condition#{self._fresh}", 0, 1), 0)
+            return terms.ne(terms.element("condition", (), self._next_fresh(), 0, 1), 0)
         return scalars.as_predicate(holds)
 
     # -- scopes --

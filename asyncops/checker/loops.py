@@ -1,0 +1,430 @@
+"""Loops explored to a fixpoint: states at loop heads, families of states, and the interpreter that forks.
+
+A loop's first iterations run as they are. When three head states p iterations apart have one shape and their integers
+move by the same steps twice, they are taken for members of a *family*: the last of them plus ``k`` times the step, for
+an unknown ``k``. One more period is run from the family. If every way back to the head ends in the same family with
+``k + 1``, the family holds for every iteration that the conditions on ``k`` allow, and nothing is left to explore but
+the ways out. So a periodic loop costs its period whatever its trip count, known or not; a grid is a nest of loops.
+
+Where no family closes, the loop runs on, iteration by iteration, within a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from asyncops.checker import canonical, pipelines, scalars
+from asyncops.checker.calls import KernelCall
+from asyncops.checker.devices import ProgramInterpreter
+from asyncops.checker.skeleton import ArrayValue, OutOfBudget, Outcome, PathEnds, State
+from asyncops.checker.tracking import Tracker, rebased
+from stateful import terms
+from stateful.terms import Atom, Comparison, Conditions, Linear, Predicate, Term
+
+MOST_HEADS = 3000
+LONGEST_PERIOD = 8
+SHORT_LOOP = 8
+"""Loops of so few iterations are run as they are."""
+
+Test = Callable[[tuple[Any, ...], State], list[tuple[tuple[Any, ...], State, bool]]]
+Step = Callable[[tuple[Any, ...], State], list[Outcome]]
+
+
+class ForkPolicy:
+    """Takes every side of a condition that the path allows."""
+
+    def decide(self, state: State, predicate: Predicate) -> list[tuple[bool, State]]:
+        """One side where the path decides, else both, the second on a copy of the state."""
+        conditions: Conditions = state.path
+        known = conditions.decide(predicate)
+        if known is not None:
+            return [(known, state)]
+        yes, no = conditions.assume(predicate), conditions.assume(terms.logical_not(predicate))
+        if yes is None or no is None:
+            state.path = (no if yes is None else yes) or conditions
+            return [(yes is not None, state)]
+        other = state.fork()
+        state.path, other.path = yes, no
+        return [(True, state), (False, other)]
+
+    def concretise(self, state: State, term: Term, low: int | None = None, high: int | None = None) -> Any:
+        """Terms stay as they are."""
+        return term
+
+    def avoid(self, state: State, predicate: Predicate) -> bool:
+        """Assumes that ``predicate`` does not hold; False where the program forces it. See :mod:`.paths`."""
+        known = state.path.decide(predicate)
+        if known is None:
+            narrowed = state.path.assume(terms.logical_not(predicate))
+            if narrowed is not None:
+                state.path = narrowed
+                return True
+        if known is not False and any(_is_argument(s) for f in state.path.facts() for s in terms.symbols(f)):
+            raise PathEnds
+        return known is False
+
+
+def _is_argument(s: Atom) -> bool:
+    """True for values that come from outside; loop counters of families do not."""
+    return not s.text.startswith(_COUNTER)
+
+
+_COUNTER = "iterations skipped"
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """``base + k * step`` for all ``k`` that the conditions allow."""
+
+    shape: Any
+    base: tuple[int, ...]
+    step: tuple[int, ...]
+    counter: Linear
+    period: int
+
+    @property
+    def k(self) -> Atom:
+        """The atom of the counter."""
+        return self.counter.parts[0][0]
+
+    def holds(self, carry: Sequence[Any], state: State) -> bool:
+        """True when a state is a member of this family for some later ``k``.
+
+        The state may contain the counter itself. It is compared at several values of it: a shape equal to the family's
+        and integers that are affine in it, on the family's line.
+        """
+        images = []
+        for value in (0, 1, 2, 5):
+            shape, numbers = canonical.freeze(carry, state, {self.k: value}, lambda s: s == self.k)
+            if shape != self.shape:
+                return False
+            images.append(numbers)
+        ahead = [self._ahead(numbers) for numbers in images]
+        if None in ahead:
+            return False
+        first, slope = ahead[0], ahead[1] - ahead[0]  # type: ignore[operator]
+        return first >= 0 and slope >= 0 and ahead[2] == first + 2 * slope and ahead[3] == first + 5 * slope  # type: ignore[operator]
+
+    def _ahead(self, numbers: tuple[int, ...]) -> int | None:
+        """The ``k`` for which the family has these integers; None if there is none."""
+        found: int | None = None
+        for n, b, d in zip(numbers, self.base, self.step):
+            if d == 0:
+                if n != b:
+                    return None
+            elif (n - b) % d:
+                return None
+            elif found is None:
+                found = (n - b) // d
+            elif found != (n - b) // d:
+                return None
+        return 0 if found is None else found
+
+
+@dataclass
+class Head:
+    """A state at a loop head, with the frozen heads before it on its path."""
+
+    carry: tuple[Any, ...]
+    state: State
+    history: tuple[tuple[Any, tuple[int, ...]], ...] = ()
+    family: Family | None = None
+    age: int = 0
+
+
+@dataclass
+class _Loop:
+    """One exploration of one loop."""
+
+    test: Test
+    step: Step
+    short: bool
+    exits: list[Outcome] = field(default_factory=list)
+    seen: dict[Any, list[tuple[tuple[int, ...], Conditions]]] = field(default_factory=dict)
+    heads: int = 0
+
+
+class ForkingInterpreter(ProgramInterpreter):
+    """Follows every path of one device; its machine is a :class:`~asyncops.checker.tracking.Tracker`."""
+
+    machine: Tracker
+
+    # -- joining paths --
+
+    def merge(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Joins outcomes whose states are the same but for what was assumed on the way."""
+        if len(outcomes) < 2:
+            return outcomes
+        kept: dict[Any, Outcome] = {}
+        for values, state in outcomes:
+            key = canonical.freeze(values, state, None, lambda s: True)
+            if key in kept:
+                kept[key][1].path = _either(kept[key][1].path, state.path)
+            else:
+                kept[key] = (values, state)
+        return list(kept.values())
+
+    # -- loops --
+
+    def run_scan(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
+        """``scan`` and counted ``fori_loop``."""
+        consts, xs = [value(c) for c in form.consts], [value(x) for x in form.xs]
+        carry = (0, *(value(c) for c in form.carry))
+        outer = state.moment
+
+        def test(now: tuple[Any, ...], at: State) -> list[tuple[tuple[Any, ...], State, bool]]:
+            return [(now, s, goes_on) for goes_on, s in self.decide(at, terms.lt(now[0], form.length))]
+
+        def step(now: tuple[Any, ...], at: State) -> list[Outcome]:
+            k, *rest = now
+            at.moment = outer.inside("iteration", k)
+            index = terms.sub(form.length - 1, k) if form.reverse else k
+            arguments = [*consts, *rest, *(self._slice(x, index, eqn, at) for x in xs)]
+            results = self.run(form.jaxpr, arguments, at)
+            return [((terms.add(k, 1), *outs[: len(rest)]), s) for outs, s in results]
+
+        exits = self.loop(carry, state, test, step, form.length <= SHORT_LOOP)
+        stacked = (None,) * (len(eqn.outvars) - len(form.carry))
+        for _, s in exits:
+            s.moment = outer
+        return [((*done[1:], *stacked), s) for done, s in exits]
+
+    def _slice(self, x: Any, index: Term, eqn: Any, state: State) -> Any:
+        data = x.data if isinstance(x, ArrayValue) else x
+        if data is None or getattr(data, "ndim", 0) == 0:
+            return None
+        return scalars.concrete(data[index]) if type(index) is int else None
+
+    def run_while(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
+        """``while`` and ``fori_loop`` with a dynamic bound."""
+        cond_consts, body_consts = [value(c) for c in form.cond_consts], [value(c) for c in form.body_consts]
+        carry = (0, *(value(c) for c in form.carry))
+        outer = state.moment
+
+        def test(now: tuple[Any, ...], at: State) -> list[tuple[tuple[Any, ...], State, bool]]:
+            at.moment = outer.inside("iteration", now[0])
+            found = []
+            for (holds,), s in self.run(form.cond, [*cond_consts, *now[1:]], at):
+                for goes_on, taken in self.decide(s, self._as_condition(holds, eqn, s)):
+                    found.append((now, taken, goes_on))
+            return found
+
+        def step(now: tuple[Any, ...], at: State) -> list[Outcome]:
+            results = self.run(form.body, [*body_consts, *now[1:]], at)
+            return [((terms.add(now[0], 1), *outs), s) for outs, s in results]
+
+        exits = self.loop(carry, state, test, step, False)
+        for _, s in exits:
+            s.moment = outer
+        return [(done[1:], s) for done, s in exits]
+
+    def run_grid(self, call: KernelCall, sizes: list[Any], arguments: list[Any], state: State) -> list[State]:
+        """A grid is a nest of loops, the last dimension innermost."""
+        sizes = [scalars.as_term(n) for n in sizes]
+        flow = pipelines.Flow(self, call, arguments, is_symbolic=True)
+        call.pipeline = flow
+        state.windows = tuple(pipelines.WindowState() for _ in call.windows)
+        outer = state.moment
+        reached = self._grid_dimension(call, flow, sizes, (), outer, state)
+        for path in reached:
+            flow.finish(path)
+            path.moment = outer
+        return reached
+
+    def _grid_dimension(
+        self, call: KernelCall, flow: Any, sizes: list[Term], at: tuple[Term, ...], outer: Any, state: State
+    ) -> list[State]:
+        d = len(at)
+        if d == len(sizes):
+            return self._grid_step(flow, sizes, at, outer, state)
+        size = sizes[d]
+
+        def test(now: tuple[Any, ...], s: State) -> list[tuple[tuple[Any, ...], State, bool]]:
+            return [(now, taken, goes_on) for goes_on, taken in self.decide(s, terms.lt(now[0], size))]
+
+        def step(now: tuple[Any, ...], s: State) -> list[Outcome]:
+            reached = self._grid_dimension(call, flow, sizes, (*at, now[0]), outer, s)
+            return [((terms.add(now[0], 1),), path) for path in reached]
+
+        short = type(size) is int and size <= SHORT_LOOP
+        return [s for _, s in self.loop((0,), state, test, step, short)]
+
+    def _grid_step(self, flow: Any, sizes: list[Term], at: tuple[Term, ...], outer: Any, state: State) -> list[State]:
+        reached: list[State] = []
+        for following, path in self._following(sizes, at, state):
+            path.grid = tuple(zip(at, sizes))
+            if at:
+                text = str(at[0]) if len(at) == 1 else f"({', '.join(map(str, at))})"
+                path.moment = outer.inside("grid step", text)
+            reached += flow.run_step(path, 0, at, following)
+        return [s for _, s in self.merge([((), s) for s in reached])]
+
+    def _following(self, sizes: list[Term], at: tuple[Term, ...], state: State) -> Iterator[tuple[Any, State]]:
+        """The next grid step, or None after the last; whichever the path allows."""
+        pending = [state]
+        for d in range(len(at) - 1, -1, -1):
+            rest: list[State] = []
+            for path in pending:
+                for has_next, s in self.decide(path, terms.lt(terms.add(at[d], 1), sizes[d])):
+                    if has_next:
+                        yield (*at[:d], terms.add(at[d], 1), *(0 for _ in at[d + 1 :])), s
+                    else:
+                        rest.append(s)
+            pending = rest
+        for path in pending:
+            yield None, path
+
+    # -- the fixpoint --
+
+    def loop(self, carry: tuple[Any, ...], state: State, test: Test, step: Step, short: bool) -> list[Outcome]:
+        """Explores a loop; the states in which it ends."""
+        run = _Loop(test, step, short)
+        work = [Head(carry, state)]
+        while work:
+            head = work.pop()
+            run.heads += 1
+            if run.heads > MOST_HEADS:
+                raise OutOfBudget(f"a loop whose states do not repeat was followed for {MOST_HEADS} iterations")
+            work += self._visit(run, head)
+        return self.merge([self._solved(c, s) for c, s in run.exits])
+
+    def _visit(self, run: _Loop, head: Head) -> list[Head]:
+        """Explores one head: exits are kept, the heads that follow returned."""
+        if head.family is not None and head.age > 0 and head.family.holds(head.carry, head.state):
+            return []
+        shape, numbers = canonical.freeze(head.carry, head.state)
+        if self._is_seen(run, shape, numbers, head.state.path):
+            return []
+        if not run.short and head.family is None:
+            family = self._family(head, shape, numbers)
+            if family is not None:
+                widened = self._widened(run, head, family)
+                if widened is not None:
+                    return [widened]
+        history = (*head.history, (shape, numbers))[-2 * LONGEST_PERIOD :]
+        return self._advance(run, head, history)
+
+    def _advance(self, run: _Loop, head: Head, history: Any) -> list[Head]:
+        following: list[Head] = []
+        for carry, state, goes_on in run.test(head.carry, head.state):
+            if not goes_on:
+                run.exits.append((carry, state))
+                continue
+            for after, s in run.step(carry, state):
+                following.append(Head(after, s, history, head.family, head.age + 1))
+        return following
+
+    def _is_seen(self, run: _Loop, shape: Any, numbers: tuple[int, ...], path: Conditions) -> bool:
+        known = run.seen.setdefault(shape, [])
+        if any(numbers == n for n, _ in known):
+            return True
+        known.append((numbers, path))
+        return False
+
+    def _family(self, head: Head, shape: Any, numbers: tuple[int, ...]) -> Family | None:
+        history = head.history
+        for p in range(1, LONGEST_PERIOD + 1):
+            if len(history) < 2 * p:
+                return None
+            (shape1, one), (shape2, two) = history[-p], history[-2 * p]
+            if shape1 != shape or shape2 != shape:
+                continue
+            step = tuple(a - b for a, b in zip(numbers, one))
+            if step == tuple(a - b for a, b in zip(one, two)):
+                counter = terms.element(_COUNTER, (), self._next_fresh(), 0)
+                return Family(shape, numbers, step, counter, p)  # type: ignore[arg-type]
+        return None
+
+    def _widened(self, run: _Loop, head: Head, family: Family) -> Head | None:
+        """The family as one head, if it closes: every way back to the loop head leads into it again."""
+        bounds = self._probe(run, head, family)
+        if bounds is None:
+            return None
+        carry, state = self._member(head, family)
+        for bound in bounds:
+            narrowed = state.path.assume(bound)
+            if narrowed is None:
+                return None
+            state.path = narrowed
+        return Head(carry, state, (), family, 0)
+
+    def _member(self, head: Head, family: Family) -> tuple[tuple[Any, ...], State]:
+        new = [terms.add(n, terms.scale(family.counter, d)) for n, d in zip(family.base, family.step)]
+        carry, state = canonical.shifted(head.carry, head.state, new)
+        state.machine.chain = rebased(state.machine)
+        return carry, state
+
+    def _probe(self, run: _Loop, head: Head, family: Family) -> list[Predicate] | None:
+        """Runs one period from the family without keeping what it shows: the bounds on its counter, None if open."""
+        saved = list(self.machine.suspects), dict(self.machine.suspect_keys)
+        trial = _Loop(run.test, run.step, run.short)
+        carry, state = self._member(head, family)
+        work, closing = [Head(carry, state, (), family, 0)], []
+        try:
+            while work:
+                at = work.pop()
+                if at.age > 0 and family.holds(at.carry, at.state):
+                    closing.append(at.state.path)
+                    continue
+                if at.age >= 2 * family.period or len(work) > 64:
+                    return None
+                work += self._advance(trial, at, ())
+        finally:
+            self.machine.suspects[:], self.machine.suspect_keys = saved[0], saved[1]
+        return _bounds_of(closing, family) if closing else None
+
+    def _solved(self, carry: tuple[Any, ...], state: State) -> Outcome:
+        """The exit state with loop counters that the conditions determine put in."""
+        values = dict(_solutions(state.path))
+        if not values:
+            return carry, state
+        return canonical.walk_state(canonical.Walk(lambda n: n, values), carry, state)
+
+
+def _either(a: Conditions, b: Conditions) -> Conditions:
+    """What holds on either of two paths: the common facts, and one disjunction of the rest where it is small."""
+    first, second = list(a.facts()), list(b.facts())
+    common = [f for f in first if f in second]
+    result: Conditions | None = Conditions()
+    for fact in common:
+        result = result.assume(fact) if result is not None else None
+    left, right = [f for f in first if f not in common], [f for f in second if f not in common]
+    if result is None:
+        return a
+    if left and right and len(left) + len(right) <= 6:
+        both = terms.logical_or(terms.logical_and(*left), terms.logical_and(*right))
+        return result.assume(both) or result
+    return result
+
+
+def _bounds_of(closing: list[Conditions], family: Family) -> list[Predicate]:
+    """Upper bounds on ``k - 1`` that every way back assumed: the family's member k exists only if k - 1 went round."""
+    bounds: list[Predicate] | None = None
+    before = {family.k: terms.sub(family.counter, 1)}
+    for path in closing:
+        mine: list[Predicate] = []
+        for fact in path.facts():
+            if not isinstance(fact, Comparison) or family.k not in terms.symbols(fact):
+                continue
+            c = dict(fact.term.parts).get(family.k, 0)
+            if fact.relation == "<=" and c > 0:
+                mine.append(terms.substitute(fact, before))
+            elif fact.relation == "!=" and abs(c) == 1 and len(fact.term.parts) == 1:
+                mine.append(terms.le(family.counter, -c * fact.term.constant))
+        bounds = mine if bounds is None else [b for b in bounds if b in mine]
+    return bounds or []
+
+
+def _solutions(path: Conditions) -> Iterator[tuple[Atom, Term]]:
+    """Loop counters that an equation of the path determines."""
+    for fact in path.facts():
+        if not isinstance(fact, Comparison) or fact.relation != "==":
+            continue
+        for atom, c in fact.term.parts:
+            if atom.text.startswith(_COUNTER) and abs(c) == 1:
+                rest = terms.add(fact.term, terms.scale(Linear(((atom, 1),), 0), -c))
+                if atom not in terms.symbols(rest):
+                    yield atom, terms.scale(rest, -c)
+                    return
