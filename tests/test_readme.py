@@ -1,7 +1,7 @@
 """Everything the README shows is executed: files are written, commands run, and their output compared.
 
 A ``python`` or ``yaml`` block begins with a comment that names its file. In a ``console`` block each line
-after ``$`` is run in the folder of these files; the lines below it are its output, ``...`` standing for anything.
+after ``$`` is run in the folder of these files; the lines below are its output, ``...`` stands for anything.
 ``sh`` blocks hold the two set-up commands, which CI runs from a clean checkout.
 """
 

@@ -21,7 +21,7 @@ article { border: 1px solid var(--edge); border-left: 4px solid var(--kind); bor
   padding: 0 1rem; margin: 1rem 0; }
 .error { --kind: var(--error); } .warning { --kind: var(--warning); } .info { --kind: var(--info); }
 h2 { font-size: 1.05rem; } h2 code { color: var(--kind); }
-pre { overflow-x: auto; border: 1px solid var(--edge); border-radius: 4px; padding: .5rem; line-height: 1.35; }
+pre { overflow-x: auto; border: 1px solid var(--edge); border-radius: 4px; padding: .5rem; line-height: 1.4; }
 pre .number { color: #888; user-select: none; }
 pre mark { background: color-mix(in srgb, var(--kind) 25%, transparent); color: inherit; }
 pre mark.related { background: #8884; }
