@@ -116,7 +116,9 @@ class _Machine:
     ) -> list[Any]:
         """The results of a body; the store is changed as the body changes it."""
         env: dict[Any, Any] = {}
-        env.update(zip(body.jaxpr.constvars, body.consts if consts is None else consts, strict=True))
+        constants = list(body.consts) if consts is None else consts
+        if constants:  # else the operands bind the constvars, too
+            env.update(zip(body.jaxpr.constvars, constants, strict=True))
         env.update(zip(body.inputs, inputs, strict=True))
 
         def value(atom: Any) -> Any:
