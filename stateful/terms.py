@@ -379,8 +379,8 @@ def _compare(relation: str, term: Term) -> Predicate:
     if type(term) is int:
         return term <= 0 if relation == "<=" else (term == 0) == (relation == "==")
     assert isinstance(term, Linear)
-    if relation != "<=" and len(term.parts) == 1 and term.parts[0][0].operation == "bool":
-        return _bool_equality(relation, term)
+    if len(term.parts) == 1 and term.parts[0][0].operation == "bool":
+        return _about_predicate(relation, term)
     g = math.gcd(*(c for _, c in term.parts))
     if relation == "<=":
         if g > 1:
@@ -400,14 +400,21 @@ def _compare(relation: str, term: Term) -> Predicate:
     return Comparison(relation, term)
 
 
-def _bool_equality(relation: str, term: Linear) -> Predicate:
-    """``c * [p] + k == 0`` for a predicate p used as a number."""
+_RELATIONS: dict[str, Callable[[int], bool]] = {
+    "<=": lambda x: x <= 0,
+    "==": lambda x: x == 0,
+    "!=": lambda x: x != 0,
+}
+
+
+def _about_predicate(relation: str, term: Linear) -> Predicate:
+    """``c * [p] + k`` against zero, for a predicate p used as a number: p, its negation, or decided."""
     (atom, c), k = term.parts[0], term.constant
     p = atom.arguments[0]
-    holds_if_true, holds_if_false = (c + k == 0) == (relation == "=="), (k == 0) == (relation == "==")
-    if holds_if_true == holds_if_false:
-        return holds_if_true
-    return p if holds_if_true else logical_not(p)
+    if_true, if_false = _RELATIONS[relation](c + k), _RELATIONS[relation](k)
+    if if_true == if_false:
+        return if_true
+    return p if if_true else logical_not(p)
 
 
 def le(a: Term, b: Term) -> Predicate:

@@ -224,7 +224,7 @@ class KernelInterpreter(Interpreter):
             reached: list[State] = []
             for path in paths:
                 path.grid, path.step = tuple(zip(step, sizes)), number
-                path.moment = outer.inside("grid step", _step_text(step)) if sizes else outer
+                path.moment = outer.inside("grid step", step[0] if len(step) == 1 else step) if sizes else outer
                 reached += flow.run_step(path, number, step, following)
             paths = reached
         for path in paths:
@@ -276,10 +276,6 @@ class _NoEquation:
 
     class primitive:  # noqa: N801
         name = "block index"
-
-
-def _step_text(step: Sequence[Any]) -> str:
-    return str(step[0]) if len(step) == 1 else f"({', '.join(map(str, step))})"
 
 
 _ANONYMOUS = ("args[", "argument")  # what JAX calls arguments without a name

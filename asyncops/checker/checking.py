@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
@@ -130,6 +131,7 @@ class _Session:
         if suspect.key in self.decided:
             return
         model = terms.find_model(suspect.conditions)
+        if model is None and os.environ.get("DEBUGX"): print("NOMODEL", suspect.key, suspect.conditions)
         if model is None:
             self.undecided.setdefault(suspect.key, f"no values were found for which {_text(suspect)} happens, nor excluded")
             return

@@ -53,17 +53,22 @@ class ForkPolicy:
         """Terms stay as they are."""
         return term
 
-    def avoid(self, state: State, predicate: Predicate) -> bool:
-        """Assumes that ``predicate`` does not hold; False where the program forces it. See :mod:`.paths`."""
+    def avoid(self, state: State, predicate: Predicate) -> Predicate:
+        """Assumes that ``predicate`` does not hold; the condition under which the program itself makes it hold.
+
+        Values from outside are taken to avoid it (a caller keeps indices in range), loop counters are not.
+        """
         known = state.path.decide(predicate)
-        if known is None:
-            narrowed = state.path.assume(terms.logical_not(predicate))
-            if narrowed is not None:
-                state.path = narrowed
-                return True
-        if known is not False and any(_is_argument(s) for f in state.path.facts() for s in terms.symbols(f)):
+        if known is False:
+            return False
+        facts = state.path.facts() if known else (predicate,)
+        is_callers = any(_is_argument(s) for f in facts for s in terms.symbols(f))
+        narrowed = state.path.assume(terms.logical_not(predicate))
+        if narrowed is not None:
+            state.path = narrowed
+        elif is_callers:
             raise PathEnds
-        return known is False
+        return False if is_callers else predicate
 
 
 def _is_argument(s: Atom) -> bool:
@@ -256,8 +261,7 @@ class ForkingInterpreter(ProgramInterpreter):
         for following, path in self._following(sizes, at, state):
             path.grid = tuple(zip(at, sizes))
             if at:
-                text = str(at[0]) if len(at) == 1 else f"({', '.join(map(str, at))})"
-                path.moment = outer.inside("grid step", text)
+                path.moment = outer.inside("grid step", at[0] if len(at) == 1 else at)
             reached += flow.run_step(path, 0, at, following)
         return [s for _, s in self.merge([((), s) for s in reached])]
 

@@ -6,7 +6,8 @@ model in and gives the concrete :class:`~asyncops.checker.events.Program`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,10 +110,14 @@ class Problem:
     """A defect seen while running, before any order is computed: out of bounds, wrong semaphore type, ..."""
 
     code: str
-    message: str
+    message: str | Callable[[Mapping[Any, int]], str]
     site: Site
     help: str = ""
     related: tuple[tuple[str, Any], ...] = ()
+
+    def text(self, model: Mapping[Any, int]) -> str:
+        """The message, with the values of a model in place of symbols."""
+        return self.message if isinstance(self.message, str) else self.message(model)
 
 
 class Recorder:
@@ -224,10 +229,15 @@ def out_of_bounds(view: View, site: Site) -> Problem:
     buffer: Buffer = view.root  # type: ignore[assignment]
     what = "semaphore index" if buffer.is_semaphore else "slice"
     shape = ",".join(map(str, buffer.type.shape))
-    when = f" at {site.moment}" if str(site.moment) else ""
+
+    def message(model: Mapping[Any, int]) -> str:
+        moment = str(placed(site, model).moment)
+        region = view.region.substituted(model)
+        return f"{what} {region} lies outside {buffer.name}, whose shape is [{shape}]{f' at {moment}' if moment else ''}"
+
     return Problem(
         "AO305",
-        f"{what} {view.region} lies outside {buffer.name}, whose shape is [{shape}]{when}",
+        message,
         site,
         f"guard the access, or clamp the index so that it stays below the size of {buffer.name}",
     )
@@ -263,6 +273,21 @@ def _value(x: Any, model: Mapping[Any, int]) -> int:
     return x if type(x) is int else int(terms.interval(x)[0] or 0)
 
 
+def placed(site: Site, model: Mapping[Any, int]) -> Site:
+    """The site with the values of a model in its moment."""
+    moment: Any = site.moment
+    if not model or not getattr(moment, "frames", ()):
+        return site
+    frames = tuple((what, _known(value, model)) for what, value in moment.frames)
+    return dataclasses.replace(site, moment=dataclasses.replace(moment, frames=frames))
+
+
+def _known(x: Any, model: Mapping[Any, int]) -> Any:
+    if isinstance(x, tuple):
+        return tuple(_known(y, model) for y in x)
+    return terms.substitute(x, model) if isinstance(x, terms.Linear) else x
+
+
 def _region(region: Region | None, model: Mapping[Any, int]) -> Box | None:
     return None if region is None else box_of(region.substituted(model))
 
@@ -271,11 +296,16 @@ def _copy(draft: CopyDraft, model: Mapping[Any, int], made: dict[int, events.Cop
     copy = made.get(id(draft))
     if copy is None:
         copy = made[id(draft)] = events.Copy(
-            _region(draft.source, model), _region(draft.destination, model), draft.source_semaphore,
-            draft.destination_semaphore, _value(draft.source_amount, model), _value(draft.destination_amount, model),
-            draft.accumulate, draft.kind, draft.site, f"{draft.source} -> {draft.destination}",
+            _region(draft.source, model), _region(draft.destination, model), _placed_key(draft.source_semaphore, model),
+            _placed_key(draft.destination_semaphore, model), _value(draft.source_amount, model), _value(draft.destination_amount, model),
+            draft.accumulate, draft.kind, placed(draft.site, model), _copy_name(draft, model),
         )  # fmt: skip
     return copy
+
+
+def _copy_name(draft: CopyDraft, model: Mapping[Any, int]) -> str:
+    ends = (draft.source, draft.destination)
+    return " -> ".join("?" if r is None else str(r.substituted(model)) for r in ends)
 
 
 def _semaphores(buffer: Buffer) -> list[SemaphoreKey]:
@@ -286,17 +316,24 @@ def _semaphores(buffer: Buffer) -> list[SemaphoreKey]:
 
 
 def _event(entry: Entry, model: Mapping[Any, int], made: dict[int, events.Copy]) -> events.Event:
+    site = placed(entry.site, model)
     if entry.kind == "access":
-        return events.Access(_region(entry.region, model), entry.write, entry.site)  # type: ignore[arg-type]
+        return events.Access(_region(entry.region, model), entry.write, site)  # type: ignore[arg-type]
     if entry.kind == "start":
-        return events.Start(_copy(entry.copy, model, made), entry.site)
+        return events.Start(_copy(entry.copy, model, made), site)
     if entry.kind == "signal":
-        return events.Signal(entry.semaphore, _value(entry.amount, model), entry.site)
+        return events.Signal(_placed_key(entry.semaphore, model), _value(entry.amount, model), site)
     if entry.kind == "wait":
-        return events.Wait(entry.semaphore, _value(entry.amount, model), entry.decrement, entry.site)
+        return events.Wait(_placed_key(entry.semaphore, model), _value(entry.amount, model), entry.decrement, site)
     memory = tuple(box_of(b.whole().region) for b in entry.buffers if not b.is_semaphore)
     semaphores = tuple(k for b in entry.buffers if b.is_semaphore for k in _semaphores(b))
-    return events.Mark(entry.kind, entry.what, memory, semaphores, entry.site)
+    return events.Mark(entry.kind, entry.what, memory, semaphores, site)
+
+
+def _placed_key(key: Any, model: Mapping[Any, int]) -> Any:
+    if key is None or all(type(i) is int for i in key.index):
+        return key
+    return SemaphoreKey(key.buffer, tuple(_value(i, model) for i in key.index))
 
 
 def finish(traces: Sequence[Trace], models: Sequence[Mapping[Any, int]]) -> events.Program:

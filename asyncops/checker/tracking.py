@@ -24,6 +24,7 @@ from asyncops.checker.recording import (
     Recorder,
     SemaphoreKey,
     Trace,
+    out_of_bounds,
 )
 from asyncops.checker.skeleton import OutOfBudget, PathEnds
 from stateful import terms
@@ -159,10 +160,22 @@ class Tracker(Recorder):
             self.suspect_keys[key] = seen + 1
             self.suspects.append(Suspect(key, conditions, state.machine.chain))
 
-    def problem(self, state: Any, problem: Problem) -> None:
+    def problem(self, state: Any, problem: Problem, condition: Predicate = True) -> None:
         """A defect seen at once."""
         self._add(state, Entry("problem", problem.site, what=problem))
-        self.suspect(state, (problem.code, problem.site.location))
+        self.suspect(state, (problem.code, problem.site.location), condition)
+
+    def check_bounds(self, state: Any, view: View, site: Site) -> None:
+        """A view outside its memory."""
+        outside = view.region.out_of_bounds()
+        if outside is False:
+            return
+        before = state.path
+        condition = self.policy.avoid(state, outside)
+        if condition is not False:
+            after, state.path = state.path, before
+            self.problem(state, out_of_bounds(view, site), condition)
+            state.path = after
 
     # -- memory --
 

@@ -13,5 +13,5 @@ def recorded(analysis: Analysis, code: str) -> Iterator[Finding]:
         if problem.code == code:
             subjects = frozenset({("line", problem.site.location)})
             yield Finding(
-                code, problem.message, problem.site, problem.help, lines(*problem.related), subjects, problem
+                code, problem.text(analysis.model), problem.site, problem.help, lines(*problem.related), subjects, problem
             )
