@@ -24,9 +24,9 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from asyncops.ops import SEMAPHORES, done_p, in_memory, out_of_memory, start_p
+from asyncops.ops import SEMAPHORES, done_p, in_memory, out_of_memory, resume_p, start_p
 from asyncops.origins import Origin
-from asyncops.transfers import Copy, Exchange, Gather, Own, Permute, Transfer
+from asyncops.transfers import Copy, Exchange, Gather, Own, Permute, Shape, Transfer
 from stateful._jax import ops as _jax
 from stateful.errors import InFlightMovedError
 
@@ -171,6 +171,41 @@ def kernels(transfer: Transfer) -> tuple[Kernel, Kernel]:
     return next(row for cls, row in _KERNELS.items() if isinstance(transfer, cls))
 
 
+def _resume(
+    transfer: Transfer, batch: int, _: Any, source: Any, destination: Any, semaphores: Any
+) -> None:
+    """Starts copies that count on both semaphores what `kernels` will wait for.
+
+    The destination holds already what arrived and is only read; the source, which is of no interest any more, is
+    written with whatever has its shape. A copy that a device sends to itself counts on both semaphores.
+    """
+
+    def sent_and_arrived(what: Any, to: Any) -> None:
+        own = device(transfer.axes, lax.axis_index(transfer.axes))
+        remote_copy(what, to, semaphores, own).start()
+
+    def arrived(what: Any, to: Any) -> None:
+        local_copy(what, to, semaphores).start()
+
+    def sent(what: Any, to: Any) -> None:
+        pltpu.make_async_copy(what, to, semaphores.at[0, SENT]).start()
+
+    if isinstance(transfer, Permute):
+        index = lax.axis_index(transfer.axes)
+        sends, receives = partner(transfer.perm, index) >= 0, partner(transfer.transposed.perm, index) >= 0
+        whole = functools.partial(sent_and_arrived, destination, source)
+        _when(sends & receives, transfer.complete, whole)
+        if not transfer.complete:
+            pl.when(sends & ~receives)(functools.partial(sent, destination, source))
+            pl.when(receives & ~sends)(functools.partial(arrived, destination, source))
+    elif isinstance(transfer, (Gather, Exchange)):
+        for n in range(transfer.size):
+            to = _part(source, batch, n) if isinstance(transfer, Exchange) else source
+            (sent_and_arrived if n else arrived)(_part(destination, batch, n), to)
+    else:
+        arrived(destination, _part(source, batch, 0) if isinstance(transfer, Own) else source)
+
+
 # -- calls --------------------------------------------------------------------------------------------
 
 
@@ -219,6 +254,25 @@ def done_call(
         compiler_params=_PARAMS,
         name=f"{type(transfer).__name__.lower()}_done",
     )(pinned(source), pinned(destination, space), semaphores)
+
+
+def resume_call(arrived: jax.Array, transfer: Transfer, batch: int, source: Shape) -> Any:
+    """Source, destination and semaphores of a transfer from which ``arrived`` will arrive."""
+    space = _space(transfer)
+    spec = pl.BlockSpec(memory_space=space)
+    return pl.pallas_call(
+        functools.partial(_resume, transfer, batch),
+        out_shape=(
+            pltpu.HBM((*arrived.shape[: batch + 1], *source), arrived.dtype),
+            space(arrived.shape, arrived.dtype),
+            pltpu.SemaphoreType.DMA((1, SEMAPHORES)),
+        ),
+        in_specs=[spec],
+        out_specs=(pl.BlockSpec(memory_space=pltpu.HBM), spec, _SEMAPHORES),
+        input_output_aliases={0: 1},
+        compiler_params=_PARAMS,
+        name=f"{type(transfer).__name__.lower()}_resume",
+    )(pinned(arrived, space))
 
 
 # -- lowering -----------------------------------------------------------------------------------------
@@ -275,5 +329,10 @@ def _require_unmoved(site: Any, origin: Origin) -> None:
             )
 
 
+def _resume_on_tpu(site: Any, y: jax.Array, *, transfer: Transfer, batch: int, source: Shape) -> list[Any]:
+    return list(resume_call(in_memory(y, batch), transfer, batch, source))
+
+
+_jax.register_untracked_lowering(resume_p, _resume_on_tpu, "tpu")
 _jax.register_untracked_lowering(start_p, _start_on_tpu, "tpu")
 _jax.register_untracked_lowering(done_p, _done_on_tpu, "tpu")

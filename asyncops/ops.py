@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import ad
 
-from asyncops.origins import Origin
+from asyncops.origins import NOWHERE, Origin
 from asyncops.transfers import Copy, Transfer
 from stateful._jax import ops as _jax
 from stateful._jax.inflight import InFlight
@@ -73,6 +73,28 @@ def done(leaves: Sequence[Any], transfer: Transfer, origin: Origin, batch: int =
     return result
 
 
+def _resume_type(y: Any, *, transfer: Transfer, batch: int, source: tuple[int, ...]) -> Any:
+    before, after, semaphores = leaf_dtypes(transfer, source, y.dtype)
+    stacked = y.shape[:batch]
+    leaves = [
+        _jax.in_flight_type(y, stacked, before),
+        _jax.in_flight_type(y, stacked, after),
+        _jax.in_flight_type(y, (), semaphores),
+    ]
+    return leaves, {_jax.async_effect}
+
+
+resume_p = _jax.new_primitive("async_resume", _resume_type)
+
+
+def resume(y: jax.Array, transfer: Transfer, batch: int, source: tuple[int, ...]) -> list[Any]:
+    """The leaves of a future of ``transfer`` (of a buffer of shape ``source``) from which ``y`` will arrive.
+
+    It stands for one that was finished early, where a compiler could have moved what was in flight.
+    """
+    return resume_p.bind(y, transfer=transfer, batch=batch, source=source)
+
+
 # -- derivatives ------------------------------------------------------------------------------------------------------
 
 
@@ -108,6 +130,26 @@ def _done_transpose(cts: Any, *leaves: Any, transfer: Transfer, batch: int, orig
     return [back_destination, back_source, semaphores]
 
 
+def _resume_jvp(primals: Any, tangents: Any, *, transfer: Transfer, batch: int, source: tuple[int, ...]) -> Any:
+    (y,), (dy,) = primals, tangents
+    leaves = resume(y, transfer, batch, source)
+    if type(dy) is ad.Zero:
+        return leaves, [ad.Zero(jax.typeof(leaf).to_tangent_aval()) for leaf in leaves]
+    moved = leaves[0].dtype.tangent_element
+    return leaves, resume(dy, transfer.tangent, batch, moved)
+
+
+def _resume_transpose(cts: Any, y: Any, *, transfer: Transfer, batch: int, source: tuple[int, ...]) -> Any:
+    """The cotangents come back by the transposed movement and must be moved forth: a done undoes no movement."""
+    if all(type(ct) is ad.Zero for ct in cts):
+        return [ad.Zero(y.aval.to_cotangent_aval())]
+    back_destination, back_source, semaphores = (ad.instantiate_zeros(ct) for ct in cts)
+    came_back = done((back_source, back_destination, semaphores), transfer.transposed, NOWHERE, batch)
+    return [done(start(came_back, transfer, NOWHERE, batch), transfer, NOWHERE, batch)]
+
+
+ad.primitive_jvps[resume_p] = _resume_jvp
+ad.primitive_transposes[resume_p] = _resume_transpose
 ad.primitive_jvps[start_p] = _start_jvp
 ad.primitive_jvps[done_p] = _done_jvp
 ad.primitive_transposes[start_p] = _start_transpose
@@ -151,6 +193,16 @@ def _within_device(transfer: Transfer, name: Any) -> Copy:
     return Copy()
 
 
+def _resume_batch(size: int, name: Any, operands: Any, dims: Any, *, transfer: Transfer, batch: int, source: Any):
+    if name in transfer.axes:
+        transfer = _within_device(transfer, name)
+    if not _jax.is_mapped(dims[0]):
+        return resume(operands[0], transfer, batch, source), [None] * 3
+    y = jnp.moveaxis(operands[0], dims[0], 0)
+    return resume(y, transfer, batch + 1, source), [0, 0, None]
+
+
+_jax.register_batching(resume_p, _resume_batch)
 _jax.register_batching(start_p, _start_batch)
 _jax.register_batching(done_p, _done_batch)
 
@@ -178,6 +230,12 @@ def _done_at_once(site: Any, source: Any, destination: Any, semaphores: Any, *, 
     return [out_of_memory(destination, batch)]
 
 
+def _resume_at_once(site: Any, y: Any, *, transfer: Transfer, batch: int, source: tuple[int, ...]) -> list[Any]:
+    sent = jnp.zeros((*y.shape[:batch], 1, *source), y.dtype)
+    return [sent, in_memory(y, batch), jnp.zeros((1, SEMAPHORES), jnp.int32)]
+
+
+_jax.register_lowering(resume_p, _resume_at_once)
 _jax.register_lowering(start_p, _start_at_once)
 _jax.register_lowering(done_p, _done_at_once)
 

@@ -6,7 +6,7 @@ results of what precedes. The rewrite goes into loops, branches, ``jit``, ``shar
 derivatives; where nothing is in flight it changes nothing.
 
 It is also where futures are checked (`asyncops.linearity`) and where loops that carry them get their two buffers
-(`asyncops.buffering`).
+(`asyncops.pairing`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from asyncops import buffering, linearity
+from asyncops import branching, linearity, pairing
 from asyncops.barriers import tie
+from asyncops.landing import Landed, futures_among, held_results
+from asyncops.ops import done_p
 from asyncops.regions import Region, is_dropped, is_ref, touches_futures
 from stateful._jax.inflight import is_handle, is_in_flight
 from stateful._jax.jaxprs import Literal
 from stateful._jax.rewriting import Environment, changed_bodies, trace
-from stateful.higher_order import Scan, While, normal_form
+from stateful.higher_order import Branch, Scan, While, normal_form
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -90,14 +92,52 @@ class _Ordered:
             if not touches_futures(eqn):
                 self._env.run(eqn)
                 continue
+            if self._lands(eqn):
+                continue
             if region.running_before(position):
                 self._tie(region.produced_before(position), _tokens(eqn.invars))
-            _run(self._env, eqn)
+            self._run(eqn)
             if region.running_before(position + 1):
                 self._after(position + 1, _tokens((*eqn.outvars, *eqn.invars)))
+        self._resume(self._jaxpr.outvars)
         end = len(self._jaxpr.eqns)
         self._tie(region.produced_before(end), [v for v in self._jaxpr.outvars if is_handle(v.aval)])
         return [self._env[v] for v in self._jaxpr.outvars]
+
+    # -- equations that start or finish something, or call what does ----------------------------------
+
+    def _run(self, eqn: Any) -> None:
+        env, form = self._env, normal_form(eqn)
+        values = [env[v] for v in eqn.invars]
+        if isinstance(form, While) and pairing.starts_on_arrays(form.body.jaxpr):
+            futures = held_results(self._jaxpr, eqn)
+            env.define(eqn, pairing.run_while(form, values, futures, order))
+        elif isinstance(form, Branch) and futures_among(eqn.outvars):
+            env.define(eqn, branching.run_branches(form, values, held_results(self._jaxpr, eqn), order))
+        elif isinstance(form, Scan):
+            env.run(eqn, unroll=pairing.unrolling(eqn), **changed_bodies(eqn, order))
+        else:
+            env.run(eqn, **changed_bodies(eqn, order))
+
+    def _lands(self, eqn: Any) -> bool:
+        """Defines the result of a done whose future was finished early; resumes such futures for other equations."""
+        first = self._env[eqn.invars[0]] if eqn.invars else None
+        if eqn.primitive is done_p and isinstance(first, Landed):
+            self._env.define(eqn, [first.array])
+            return True
+        self._resume(eqn.invars)
+        return False
+
+    def _resume(self, atoms: Iterable[Any]) -> None:
+        resumed: dict[int, list[Any]] = {}
+        for var in atoms:
+            value = None if isinstance(var, Literal) else self._env[var]
+            if isinstance(value, Landed):
+                leaves = resumed.setdefault(id(value.array), []) or value.leaves()
+                resumed[id(value.array)] = leaves
+                self._env[var] = leaves[value.leaf]
+
+    # -- barriers -------------------------------------------------------------------------------------
 
     def _after(self, position: int, tokens: Sequence[Any]) -> None:
         """What follows ``position``, up to the next start or done, waits for ``tokens``."""
@@ -105,7 +145,7 @@ class _Ordered:
         self._tie(known, tokens)
 
     def _tie(self, variables: Iterable[Any], tokens: Iterable[Any]) -> None:
-        tokens = list(tokens)
+        tokens = [v for v in tokens if not isinstance(self._env[v], Landed)]
         variables = list(variables)
         if not tokens or not variables:
             return
@@ -124,14 +164,3 @@ def _tokens(atoms: Iterable[Any]) -> list[Any]:
         return handles
     refs = [v for v in variables if is_ref(v)]
     return refs[:1] or [v for v in variables if not is_in_flight(v.aval)][:1]
-
-
-def _run(env: Environment, eqn: Any) -> None:
-    """Runs an equation that starts or finishes something, or calls what does."""
-    form = normal_form(eqn)
-    if isinstance(form, While) and buffering.starts_on_arrays(form.body.jaxpr):
-        env.define(eqn, buffering.run_while(form, [env[v] for v in eqn.invars], order))
-    elif isinstance(form, Scan):
-        env.run(eqn, unroll=buffering.unrolling(eqn), **changed_bodies(eqn, order))
-    else:
-        env.run(eqn, **changed_bodies(eqn, order))

@@ -44,3 +44,7 @@ def here() -> Origin:
     if frame is None:
         return Origin("<unknown>", 0, "<unknown>")
     return Origin(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+# Of an operation that no line of the user's asks for.
+NOWHERE = Origin("<asyncops>", 0, "moved by program_order")
