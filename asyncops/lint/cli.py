@@ -29,6 +29,7 @@ _ENVIRONMENT = f"""Checking needs no accelerator: JAX_PLATFORMS=cpu and, for pro
 XLA_FLAGS=--xla_force_host_platform_device_count={DEVICE_COUNT} are set before JAX starts,
 each unless you have set it.
 Linting a file executes it, as importing it does: lint only code that you would run."""
+_FOLDER = click.Path(file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -90,6 +91,8 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--jobs", "-j", type=click.IntRange(0), default=1, help="Processes, 0: one per core; default: 1."
 )
+@click.option("--no-cache", is_flag=True, help="Check everything anew.")
+@click.option("--cache-dir", type=_FOLDER, help="Default: .asyncops_cache beside pyproject.toml.")
 @click.option("--pass-with-no-targets", is_flag=True, help="Exit with 0 though no target was found.")
 @click.option("--write-baseline", is_flag=True, help="List all findings in the baseline; exit with 0.")
 @click.option("--prune-baseline", is_flag=True, help="Drop the entries that match nothing any more.")
@@ -112,11 +115,11 @@ def lint(
 
     Without a TARGET those of the configuration file are checked.
     """
+    prepare_environment(os.environ)
     # Imported here: --help and --explain need none of it.
     from asyncops.lint.progress import progress_line
     from asyncops.lint.session import Options, Session
 
-    prepare_environment(os.environ)
     with _clear_errors():
         session = Session.open(Options(**flags))
         with progress_line() as progress:

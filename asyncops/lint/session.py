@@ -21,6 +21,7 @@ from asyncops.lint.rulebook import matching_codes
 from asyncops.lint.selection import Selection
 from stateful.errors import LintUsageError
 
+CACHE_FOLDER = ".asyncops_cache"
 CLEAN, FINDINGS, FAILED, UNKNOWN = 0, 1, 2, 3
 
 
@@ -33,6 +34,8 @@ class Options:
     strict: bool = False
     exit_zero: bool = False
     jobs: int = 1
+    no_cache: bool = False
+    cache_dir: Path | None = None
     config: Path | None = None
     isolated: bool = False
     baseline: Path | None = None
@@ -58,7 +61,8 @@ class Session:
             file = configuration.root / DEFAULT_NAME
         known = read_baseline(file) if file and not options.write_baseline else Baseline()
         selection = _selection(options, configuration.selection)
-        settings = Settings(selection, options.jobs or os.cpu_count() or 1, known, str(configuration.root))
+        jobs = options.jobs or os.cpu_count() or 1
+        settings = Settings(selection, jobs, _cache(options, configuration), known, str(configuration.root))
         return Session(options, configuration, settings, file)
 
     def lint(self, names: Sequence[str], progress: Progress = silent) -> LintResult:
@@ -99,6 +103,10 @@ class Session:
                 result, stale=(), notes=(*result.notes, f"{file}: {len(result.stale)} entries dropped")
             )
         return result
+
+
+def _cache(options: Options, configuration: Configuration) -> Path | None:
+    return None if options.no_cache else options.cache_dir or configuration.root / CACHE_FOLDER
 
 
 def _configuration(options: Options) -> Configuration:
