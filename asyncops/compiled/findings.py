@@ -9,9 +9,10 @@ from asyncops.checker.events import Location
 from asyncops.checker.report import Diagnostic
 from asyncops.compiled.facts import CopyMade, Flight, ScopePath, Touch, Trace, times
 from asyncops.compiled.hlo import Instruction, Module
-from asyncops.compiled.operations import describe, is_copy, kernel_name
+from asyncops.compiled.operations import aliases, describe, is_copy, kernel_name
 from asyncops.compiled.sites import Sites
 from asyncops.compiled.values import Buffer
+from asyncops.compiled.windows import ran
 
 _MAX_INNER = 10_000
 
@@ -58,18 +59,33 @@ class Facts:
         return {flight: tuple(touches) for flight, touches in found.items()}
 
     def _is_harmful(self, touch: Touch) -> bool:
-        """Copying a source only reads it. It is harmful where the copy goes on in the source's place, so that
-        the original may be reused while it is still being read."""
-        return touch.role == "destination" or touch.access == "write" or not self.source_lives(touch.flight)
-
-    def source_lives(self, flight: Flight) -> bool:
-        """True where something keeps the source until the copy is over (or nobody can tell)."""
-        return flight.source is None or self.lives(flight, flight.source)
+        """Copying a source only reads it; it does harm where the copy goes on in the source's place, and
+        something else may get the original's memory while it is still being read."""
+        if touch.role == "destination" or touch.access == "write":
+            return True
+        source = touch.flight.source
+        if source is None or self.lives(touch.flight, source):
+            return False
+        return self.is_reused(touch.flight, source)
 
     def lives(self, flight: Flight, buffer: Buffer) -> bool:
         """True where the memory is used, or may not be reused, until the last wait for ``flight``."""
         last = self.trace.last_use.get(buffer, -1)
         return self.trace.is_kept(buffer) or all(last >= ending.step for ending in flight.endings)
+
+    def is_reused(self, flight: Flight, buffer: Buffer) -> bool:
+        """True where something that needs memory of its kind runs between its last use and the copy's end."""
+        last = self.trace.last_use.get(buffer, flight.step)
+        final = max((ending.step for ending in flight.endings), default=len(self.trace.log))
+        later = ran(self.trace.log[last + 1 : final])
+        return any(buffer.shape.space in self._allocates(i) for i in later)
+
+    def _allocates(self, instruction: Instruction) -> set[int]:
+        """The memory spaces in which an instruction puts arrays of its own."""
+        shared = aliases(instruction, self.module)
+        parts = {(i,): part for i, part in enumerate(instruction.shape.elements)} or {(): instruction.shape}
+        own = [part for path, part in parts.items() if path not in shared]
+        return {leaf.space for part in own for leaf in part.leaves() if leaf.size > 1}
 
     def inner(self, instruction: Instruction) -> tuple[Instruction, ...]:
         """What a fusion was fused from, fusions within it included."""
@@ -183,4 +199,6 @@ def name_of(instruction: Instruction) -> str:
     what = describe(instruction)
     if is_copy(instruction) or instruction.name.startswith(what):
         return str(instruction)
+    if what == f"kernel {instruction.name}":  # a kernel without a name of its own
+        return f"kernel {instruction}"
     return f"{what} ({instruction})"

@@ -46,8 +46,7 @@ SEVERITY = "warning"
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each copy instruction."""
-    harmful = {touch.instruction for touches in facts.touches.values() for touch in touches}
-    seen = set(harmful)
+    seen = {touch.instruction for touch in facts.trace.touches}  # in flight: AO504's, or a harmless prefetch
     for copy in facts.trace.copies:
         kernel = _taken_over_by(facts, copy)
         flight = _flight_of(facts, kernel) if kernel is not None else None

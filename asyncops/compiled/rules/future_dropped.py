@@ -109,11 +109,12 @@ def _gone(
     facts: Facts, flight: Flight, start: tuple[Frame, ...], wait: tuple[Frame, ...], twin: Flight | None
 ) -> Diagnostic:
     met = meeting(start, wait)
-    how = f"merged with the equal one, {name_of(twin.start)}," if twin is not None else "removed"
-    unmarked = (
-        "" if flight.start.has_side_effect else ": the starting kernel is not marked as having side effects"
-    )
-    message = f"the compiler {how} the start of a copy that is written here, and kept its wait{unmarked}"
+    what = "removed the start of a copy that is written here"
+    if twin is not None:
+        what = f"merged the start of a copy that is written here with an equal one, {name_of(twin.start)},"
+    marked = flight.start.has_side_effect
+    unmarked = "" if marked else ": the starting kernel is not marked as having side effects"
+    message = f"the compiler {what} and kept its wait{unmarked}"
     places = related(
         ("the start that is left", facts.starts_at(twin) if twin is not None else None),
         ("the wait that is left", (met.second if met else wait[0]).location),
