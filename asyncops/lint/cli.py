@@ -166,6 +166,19 @@ def run(
     sys.exit(session.exit_code(result))
 
 
+@cli.command()
+def lsp() -> None:
+    """Serve an editor: findings of registered targets when a file is opened or saved.
+
+    Speaks the Language Server Protocol over stdin and stdout; needs the extra: pip install 'asyncops[lsp]'.
+    """
+    try:
+        from asyncops.lint.language_server import start
+    except ImportError as error:
+        raise click.UsageError(f"{error}; install the extra: pip install 'asyncops[lsp]'") from None
+    start()
+
+
 def main() -> None:
     """The console script. An error that nobody foresaw exits with 2, as 1 means findings."""
     try:
