@@ -173,6 +173,8 @@ class _Machine:
         """What the signature table says the equation does, done to the store."""
         results: list[Any] = []
         for operation in signatures.operations(eqn, value):
+            if eqn.primitive in _NOTHING_LEFT:
+                return []
             if isinstance(operation, signatures.Pure):
                 given = [value(a) for a in eqn.invars]
                 return (
@@ -415,6 +417,9 @@ def _where(eqn: Any) -> str:
     location = jaxprs.user_location(eqn)
     return "" if location is None else f" ({location[0]}:{location[1]})"
 
+
+# Without a result, and without a meaning outside a TPU kernel.
+_NOTHING_LEFT = {p.delay, p.trace_value, p.touch}
 
 _OPERATIONS: dict[type, Callable[..., Any]] = {
     signatures.Load: _Machine.load,

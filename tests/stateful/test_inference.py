@@ -22,7 +22,7 @@ def texts(inferred, name):
     return [str(e) for e in inferred.on(name)]
 
 
-# -- the design note's closing program, as it is written today -------------------------------------------------------
+# -- the design note's closing program, as it is written today -----------------------------------------------
 
 
 def to_the_right(x_ref, y_ref, send, recv):
@@ -90,7 +90,7 @@ def test_waits_are_on_the_semaphores_that_the_starts_signal():
     assert waited == signalled
 
 
-# -- Refs outside kernels --------------------------------------------------------------------------------------------
+# -- Refs outside kernels ------------------------------------------------------------------------------------
 
 
 def test_arguments_and_closed_over_refs_have_names():
@@ -156,7 +156,7 @@ def test_run_state_makes_memory():
     assert texts(inferred, "acc_ref") == ["read acc_ref[1]", "write acc_ref[0]"]
 
 
-# -- inside kernels --------------------------------------------------------------------------------------------------
+# -- inside kernels ------------------------------------------------------------------------------------------
 
 
 def test_grid_indices_and_scratch():
@@ -186,9 +186,7 @@ def test_aliased_whole_arrays_are_one_memory():
         o_hbm[0] = x_hbm[1]
 
     whole = pl.BlockSpec(memory_space=pl.ANY)
-    call = pl.pallas_call(
-        kernel, in_specs=[whole], out_specs=whole, out_shape=X, input_output_aliases={0: 0}
-    )
+    call = pl.pallas_call(kernel, in_specs=[whole], out_specs=whole, out_shape=X, input_output_aliases={0: 0})
     inferred = stateful.infer_effects(call)(X)
     assert texts(inferred, "x_hbm") == ["read x_hbm[1]", "write x_hbm[0]"]
 
@@ -197,6 +195,7 @@ def test_scoped_memory_begins_and_ends():
     def kernel(x_ref, o_ref):
         def body(acc):
             acc[...] = x_ref[...]
+            o_ref[...] = acc[...]
 
         pl.run_scoped(body, pltpu.VMEM((16, 128), jnp.float32))
 
@@ -231,9 +230,9 @@ def test_an_emitted_pipeline_reads_and_writes_its_arrays(pipelines_kept):
         pltpu.emit_pipeline(body, grid=(2,), in_specs=[spec], out_specs=[spec])(x_hbm, o_hbm)
 
     whole = pl.BlockSpec(memory_space=pl.ANY)
-    inferred = stateful.infer_effects(
-        pl.pallas_call(kernel, in_specs=[whole], out_specs=whole, out_shape=X)
-    )(X)
+    inferred = stateful.infer_effects(pl.pallas_call(kernel, in_specs=[whole], out_specs=whole, out_shape=X))(
+        X
+    )
     assert [type(e) for e in inferred.on("x_hbm")] == [fx.DmaRead]
     assert [type(e) for e in inferred.on("o_hbm")] == [fx.DmaWrite]
     assert texts(inferred, "x_ref") == ["dma write x_ref[...]", "read x_ref[...]"]

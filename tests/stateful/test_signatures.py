@@ -119,8 +119,10 @@ def test_a_remote_copy_has_a_device_and_two_semaphores():
     start, sent, received = kernel_operations(kernel, dma, dma)
     assert start.device == fx.DeviceId("mesh", (1,))
     assert texts([start])[1:] == [
-        "dma write o_ref[8:16] on device (1,)", "signal send[...] 4096", "signal recv[...] 4096 on device (1,)",
-    ]  # fmt: skip
+        "dma write o_ref[8:16] on device (1,)",
+        "signal send[...] 4096",
+        "signal recv[...] 4096 on device (1,)",
+    ]
     assert (str(sent.semaphore), str(sent.view), sent.direction) == ("send[...]", "x_ref[0:8]", "send")
     assert (str(received.semaphore), str(received.view)) == ("recv[...]", "o_ref[8:16]")
     assert (sent.amount, received.amount) == (4096, 4096)
