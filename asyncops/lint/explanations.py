@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from asyncops.lint.rulebook import HEADINGS, RulePage, rule_pages
 
 
@@ -12,7 +10,7 @@ def explanation(page: RulePage) -> str:
     parts = [f"# {page.code} {page.name}", f"*{page.severity}*", page.summary]
     for heading in HEADINGS:
         if heading in page.sections:
-            parts.append(f"## {heading}\n\n{textwrap.dedent(page.sections[heading])}")
+            parts.append(f"## {heading}\n\n{page.sections[heading]}")
     return "\n\n".join(filter(None, parts)) + "\n"
 
 

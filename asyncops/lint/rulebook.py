@@ -19,8 +19,8 @@ from stateful.errors import LintUsageError
 
 HEADINGS = ("What it does", "Why it is bad", "Example", "Cure", "Known limits")
 _PACKAGE = Path(asyncops.__file__).parent
-# The checker's rules, and those about the linter's own comments.
-FOLDERS = (_PACKAGE / "checker" / "rules", _PACKAGE / "lint" / "rules")
+# The rules of the checker, of compiled programs, and about the linter's own comments.
+FOLDERS = tuple(_PACKAGE / part / "rules" for part in ("checker", "compiled", "lint"))
 
 
 @dataclass(frozen=True)
