@@ -130,6 +130,8 @@ class _Machine:
 
     def step(self, eqn: Any, value: Callable[[Any], Any], store: Store) -> list[Any]:
         """The results of one equation."""
+        if eqn.primitive in _NOTHING_LEFT:
+            return []
         form = ho.normal_form(eqn)
         if form is None:
             context = self.context(eqn)
@@ -173,8 +175,6 @@ class _Machine:
         """What the signature table says the equation does, done to the store."""
         results: list[Any] = []
         for operation in signatures.operations(eqn, value):
-            if eqn.primitive in _NOTHING_LEFT:
-                return []
             if isinstance(operation, signatures.Pure):
                 given = [value(a) for a in eqn.invars]
                 return (

@@ -13,10 +13,27 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 # The modules of ``stateful``: each imports only those above it.
-STATEFUL = """
-_jax errors terms types arithmetic effects operations semaphores recipes signatures kernel_forms higher_order
-memories inference stores grids discharging printing refs
-""".split()
+STATEFUL = [
+    "_jax",
+    "errors",
+    "terms",
+    "types",
+    "arithmetic",
+    "effects",
+    "operations",
+    "semaphores",
+    "recipes",
+    "signatures",
+    "kernel_forms",
+    "higher_order",
+    "memories",
+    "inference",
+    "stores",
+    "grids",
+    "discharging",
+    "printing",
+    "refs",
+]
 
 # The parts of ``asyncops``, lowest first. "library" is every module that lies directly in the package.
 ASYNCOPS = ["library", "checker", "compiled", "explorer", "lint", "__main__"]

@@ -26,6 +26,11 @@ from stateful.errors import (
 SIZE = 8
 
 
+def examples(share):
+    """So many examples of the profile's: compiling makes these ones slow."""
+    return settings(max_examples=max(1, int(share * settings.default.max_examples)))
+
+
 def assert_same(mine, theirs):
     for a, b in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
@@ -142,7 +147,7 @@ RULES = {
 
 
 @given(PROGRAMS, st.integers(-3, 3))
-@settings(max_examples=12)
+@examples(0.4)
 def test_programs_on_refs(program, start):
     def fn(x):
         refs = {"x": jax.new_ref(x), "y": jax.new_ref(x * 2)}
@@ -154,7 +159,7 @@ def test_programs_on_refs(program, start):
 
 
 @given(PROGRAMS)
-@settings(max_examples=3)
+@examples(0.1)
 def test_programs_where_both_names_are_one_ref(program):
     def fn(x):
         ref = jax.new_ref(x)
@@ -302,7 +307,7 @@ def moving_kernel(moves):
 
 
 @given(MOVES)
-@settings(max_examples=4)
+@examples(0.15)
 def test_kernels_that_copy(moves):
     def make():
         return pl.pallas_call(
