@@ -11,6 +11,7 @@ from asyncops.checker.events import Location
 _HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # Frames of these are not the user's: where the user called them, the frame outside is.
 _LIBRARIES = tuple(os.path.join(_HERE, package) + os.sep for package in ("asyncops", "stateful"))
+_PACKAGES = ("asyncops/", "stateful/")  # as they are named in a dump whose paths are relative
 _INSTALLED = tuple(f"/site-packages/{package}/" for package in ("asyncops", "stateful", "jax", "jaxlib"))
 _MAX_FRAMES = 200
 
@@ -74,4 +75,4 @@ class Frames:
 
 
 def _is_library(path: str) -> bool:
-    return path.startswith(_LIBRARIES) or any(part in path for part in _INSTALLED)
+    return path.startswith((*_LIBRARIES, *_PACKAGES)) or any(part in path for part in _INSTALLED)
