@@ -127,6 +127,14 @@ Term = Union[int, Linear]
 Predicate = Union[bool, Comparison, Junction]
 
 
+LONGEST_TEXT = 3000
+"""Characters of an operation's text from which on a term is refused: it would slow everything down and decide nothing."""
+
+
+class TermTooLargeError(Exception):
+    """A term has grown beyond :data:`LONGEST_TEXT`."""
+
+
 # -- building terms ---------------------------------------------------------------------------------------------
 
 
@@ -165,6 +173,8 @@ def _of_atom(operation: str, arguments: tuple[Any, ...], low: Bound, high: Bound
     if low is not None and low == high:
         return low
     text = _text(operation, arguments)
+    if len(text) > LONGEST_TEXT:
+        raise TermTooLargeError
     return Linear(((Atom(text, operation, arguments, low, high), 1),), 0)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from asyncops.checker import events, replay
+from asyncops.checker import events, progress
 from asyncops.checker.events import Copy, Half, Location, Mark, Point, Signal, Site, Start, Wait
 from asyncops.checker.memory import Buffer
 from asyncops.checker.order import Order, Race, Touch, Use, must_happen_before
@@ -67,9 +67,9 @@ class Analysis:
         return must_happen_before(self.program)
 
     @cached_property
-    def outcome(self) -> Any:
+    def outcome(self) -> progress.Progress:
         """What happens when every core runs as far as it can."""
-        return replay.run_to_end(self.program)
+        return progress.run_to_end(self.program)
 
     @cached_property
     def races(self) -> tuple[Race, ...]:

@@ -6,6 +6,7 @@ step. The others are run step by step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from asyncops.checker.parallel import parallel_axes
@@ -57,7 +58,6 @@ def block_axes(window: Any) -> tuple[int, ...] | None:
     return tuple(inputs[v] for v in body.outputs if not hasattr(v, "val"))
 
 
-
 def is_consecutive(window: Any, form: Any) -> bool:
     """True where every block is visited in consecutive steps: the axes that choose it come before all others.
 
@@ -69,3 +69,25 @@ def is_consecutive(window: Any, form: Any) -> bool:
     wide = [d for d, n in enumerate(form.grid) if n != 1]
     used = [d for d in wide if d in axes]
     return used == wide[: len(used)]
+
+
+def live_results(jaxpr: Any, live: Sequence[bool], found: dict[int, set[int]]) -> list[bool]:
+    """Which inputs of a body matter if these of its outputs do; ``found``: per kernel equation, its results that do.
+
+    Bodies that are called are followed; of loops and branches every result is taken to matter.
+    """
+    wanted = {v for v, is_live in zip(jaxpr.outvars, live) if is_live}
+    for eqn in reversed(jaxpr.eqns):
+        form = ho.normal_form(eqn)
+        used = [v in wanted for v in eqn.outvars]
+        if isinstance(form, ho.Kernel):
+            found.setdefault(id(eqn), set()).update(i for i, is_used in enumerate(used) if is_used)
+        elif isinstance(form, ho.Call | ho.ShardMap):
+            needed = live_results(form.jaxpr.jaxpr, used, found)
+            wanted.update(v for v, n in zip(form.operands[-len(needed) :], needed) if n and not hasattr(v, "val"))
+            continue
+        elif form is not None:
+            for body in bodies_of(form):
+                live_results(body.jaxpr, [True] * len(body.jaxpr.outvars), found)
+        wanted.update(v for v in eqn.invars if not hasattr(v, "val"))
+    return [v in wanted for v in jaxpr.invars]

@@ -17,7 +17,7 @@ from asyncops.checker import pipelines, scalars
 from asyncops.checker.events import Location, Site
 from asyncops.checker.memory import Buffer
 from asyncops.checker.skeleton import (
-    ArrayValue, Interpreter, Outcome, State, Unmodelled, bodies_of,
+    ArrayValue, Interpreter, Outcome, PathEnds, State, Unmodelled, bodies_of,
 )  # fmt: skip
 from stateful import higher_order as ho
 from stateful import signatures
@@ -38,6 +38,7 @@ class KernelCall:
     buffers: list[Buffer] = field(default_factory=list)
     has_copies: bool = True
     pipeline: Any = None
+    unused: frozenset[int] = frozenset()  # results that the program drops
 
     @property
     def name(self) -> str:
@@ -47,6 +48,8 @@ class KernelCall:
 
 class KernelInterpreter(Interpreter):
     """Runs kernels as well as bodies."""
+
+    live_results: dict[int, set[int]] = {}  # per kernel equation, the results that the program uses
 
     @cached_property
     def kernel_names(self) -> dict[str, None]:
@@ -63,6 +66,8 @@ class KernelInterpreter(Interpreter):
         self.kernel_names[static.name] = None
         call = KernelCall(state.calls, static, location, stack)
         state.calls += 1
+        live = self.live_results.get(id(eqn), range(len(eqn.outvars)))
+        call.unused = frozenset(i for i in range(len(eqn.outvars)) if i not in live)
         outer_call, outer_moment, outer_grid = state.call, state.moment, state.grid
         state.call = call
         if call.number:
@@ -263,8 +268,12 @@ class KernelInterpreter(Interpreter):
         static = call.form
         scalars_ = arguments[static.constants : static.constants + static.scalar_prefetch]
         outer = state.grid
-        ((values, _),) = self.run(body, [*step, *scalars_][: len(body.inputs)], state)
+        outcomes = self.run(body, [*step, *scalars_][: len(body.inputs)], state)
         state.grid = outer
+        if not outcomes:
+            raise PathEnds
+        # An index map that branches on a symbol has no single index: each unknown one is a symbol of its own.
+        values = outcomes[0][0] if len(outcomes) == 1 else (None,) * len(body.outputs)
         return tuple(
             self.unknown(v.aval, _NoEquation, state) if x is None else scalars.as_term(x)
             for x, v in zip(values, body.outputs)

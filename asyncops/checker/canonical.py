@@ -156,6 +156,8 @@ class Walk:
     def conditions(self, c: Conditions, keep: Callable[[Atom], bool]) -> Conditions | None:
         """The facts about what is still in the state."""
         facts = [f for f in c.facts() if all(keep(s) for s in terms.symbols(f))]
+        if self.values:
+            facts = [g for g in (terms.substitute(f, self.values) for f in facts) if not isinstance(g, bool)]
         facts.sort(key=lambda f: (_fact_shape(f), repr(f)))
         self.shape.append(("facts", len(facts)))
         result: Conditions | None = Conditions()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
@@ -76,6 +75,8 @@ class _Session:
         self.closed, self.args, self.values, self.calls = closed, args, values, calls
         self.compiler, self.memory = Compiler(), Memory()
         self.devices = device_count(closed.jaxpr)
+        self.live: dict[int, set[int]] = {}
+        blocks.live_results(closed.jaxpr, [True] * len(closed.jaxpr.outvars), self.live)
         self.unknowns: dict[str, None] = {}
         self.assumptions: dict[str, None] = {}
         self.seen: list[findings.Seen] = []
@@ -92,7 +93,7 @@ class _Session:
             self._run_forking()
             self._run_blocks()
             return
-        per_device = [self._paths(d) for d in range(self.devices)]
+        per_device = [self._paths(d)[0] for d in range(self.devices)]
         if any(not runs for runs in per_device):
             return
         for combination in self._combinations(per_device):
@@ -106,21 +107,22 @@ class _Session:
         tracker = tracking.Tracker(self.memory, policy, topology)
         topology.machine = tracker
         run = loops.ForkingInterpreter(policy, tracker, self.memory, self.compiler)
-        run.values_known = self.values
+        run.values_known, run.live_results = self.values, self.live
         states = [State(Place(0), Cells(), Conditions(), tracking.Flight())]
         try:
             for _ in range(self.calls):
                 states = [s for start in states for s in self._run_program(run, start)]
             for state in states:
                 tracker.end(state)
-        except (Unmodelled, OutOfBudget) as e:
-            self.unknowns[str(e)] = None
+        except (Unmodelled, OutOfBudget, terms.TermTooLargeError) as e:
+            self.unknowns[str(e) or "a scalar expression grew too large to be followed"] = None
         except RecursionError:
             self.unknowns["control flow is nested too deeply to be followed"] = None
         self.events += tracker.events
         self.kernels.update(dict.fromkeys(run.kernel_names, 0))
         for suspect in tracker.suspects:
             self._decide(suspect)
+        tracker.suspects.clear()
 
     def _run_program(self, run: ProgramInterpreter, state: State) -> list[State]:
         arguments = run.arguments(self.closed, list(self.args), state)
@@ -130,8 +132,7 @@ class _Session:
         """The rules' word on something that looked wrong."""
         if suspect.key in self.decided:
             return
-        model = terms.find_model(suspect.conditions)
-        if model is None and os.environ.get("DEBUGX"): print("NOMODEL", suspect.key, suspect.conditions)
+        model = terms.find_model(suspect.conditions, budget=2000)
         if model is None:
             self.undecided.setdefault(suspect.key, f"no values were found for which {_text(suspect)} happens, nor excluded")
             return
@@ -150,28 +151,30 @@ class _Session:
     def _run_blocks(self) -> None:
         if not blocks.needs_steps(self.closed.jaxpr):
             return
-        runs = self._paths(0, most=16, limit=60)
-        for run in runs:
-            self._analyse((run,), only=blocks.CODES)
+        runs, is_complete = self._paths(0, most=16, limit=60)
+        if is_complete:
+            for run in runs:
+                self._analyse((run,), only=blocks.CODES)
 
     # -- several devices: paths on each, combined --
 
-    def _paths(self, device: int, most: int = 64, limit: int = 100) -> list[Run]:
+    def _paths(self, device: int, most: int = 64, limit: int = 100) -> tuple[list[Run], bool]:
+        """The runs of a device, and whether they are all there are."""
         try:
             runs, complete = paths.explore_paths(lambda policy: self._one(device, policy), most, limit)
-        except (Unmodelled, OutOfBudget) as e:
-            self.unknowns[str(e)] = None
-            return []
+        except (Unmodelled, OutOfBudget, terms.TermTooLargeError) as e:
+            self.unknowns[str(e) or "a scalar expression grew too large to be followed"] = None
+            return [], False
         if not complete:
-            self.unknowns["not every path was followed"] = None
-        return runs
+            self.unknowns["not every path through conditions on unknown values was followed step by step"] = None
+        return runs, complete
 
     def _one(self, device: int, policy: paths.PathPolicy) -> Run:
         topology = Topology(policy)
         recorder = recording.Recorder(self.memory, policy, topology)
         topology.machine = recorder
         run = ProgramInterpreter(policy, recorder, self.memory, self.compiler)
-        run.values_known = self.values
+        run.values_known, run.live_results = self.values, self.live
         trace = recording.Trace(device, None)
         state = State(Place(device), Cells(), Conditions(), trace)
         for _ in range(self.calls):

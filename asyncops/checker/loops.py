@@ -23,7 +23,8 @@ from asyncops.checker.tracking import Tracker, rebased
 from stateful import terms
 from stateful.terms import Atom, Comparison, Conditions, Linear, Predicate, Term
 
-MOST_HEADS = 3000
+MOST_HEADS = 100_000
+MOST_FORKS = 1500
 LONGEST_PERIOD = 8
 SHORT_LOOP = 8
 """Loops of so few iterations are run as they are."""
@@ -35,6 +36,9 @@ Step = Callable[[tuple[Any, ...], State], list[Outcome]]
 class ForkPolicy:
     """Takes every side of a condition that the path allows."""
 
+    def __init__(self, forks: int = MOST_FORKS):
+        self.forks_left = forks
+
     def decide(self, state: State, predicate: Predicate) -> list[tuple[bool, State]]:
         """One side where the path decides, else both, the second on a copy of the state."""
         conditions: Conditions = state.path
@@ -45,6 +49,9 @@ class ForkPolicy:
         if yes is None or no is None:
             state.path = (no if yes is None else yes) or conditions
             return [(yes is not None, state)]
+        self.forks_left -= 1
+        if self.forks_left < 0:
+            raise OutOfBudget("more branches on unknown values than are followed; give the scalar arguments with values=True")
         other = state.fork()
         state.path, other.path = yes, no
         return [(True, state), (False, other)]
@@ -102,7 +109,7 @@ class Family:
         """
         images = []
         for value in (0, 1, 2, 5):
-            shape, numbers = canonical.freeze(carry, state, {self.k: value}, lambda s: s == self.k)
+            shape, numbers = canonical.freeze(carry, state, {self.k: value})
             if shape != self.shape:
                 return False
             images.append(numbers)
@@ -147,7 +154,7 @@ class _Loop:
     step: Step
     short: bool
     exits: list[Outcome] = field(default_factory=list)
-    seen: dict[Any, list[tuple[tuple[int, ...], Conditions]]] = field(default_factory=dict)
+    seen: dict[Any, set[tuple[int, ...]]] = field(default_factory=dict)
     heads: int = 0
 
 
@@ -299,7 +306,7 @@ class ForkingInterpreter(ProgramInterpreter):
         if head.family is not None and head.age > 0 and head.family.holds(head.carry, head.state):
             return []
         shape, numbers = canonical.freeze(head.carry, head.state)
-        if self._is_seen(run, shape, numbers, head.state.path):
+        if self._is_seen(run, shape, numbers):
             return []
         if not run.short and head.family is None:
             family = self._family(head, shape, numbers)
@@ -320,11 +327,11 @@ class ForkingInterpreter(ProgramInterpreter):
                 following.append(Head(after, s, history, head.family, head.age + 1))
         return following
 
-    def _is_seen(self, run: _Loop, shape: Any, numbers: tuple[int, ...], path: Conditions) -> bool:
-        known = run.seen.setdefault(shape, [])
-        if any(numbers == n for n, _ in known):
+    def _is_seen(self, run: _Loop, shape: Any, numbers: tuple[int, ...]) -> bool:
+        known = run.seen.setdefault(shape, set())
+        if numbers in known:
             return True
-        known.append((numbers, path))
+        known.add(numbers)
         return False
 
     def _family(self, head: Head, shape: Any, numbers: tuple[int, ...]) -> Family | None:

@@ -75,7 +75,7 @@ class Memory:
 class _Content:
     """What is known of one buffer: values at index tuples, and the initial array while it is not overwritten."""
 
-    version: int
+    version: terms.Term
     values: dict[tuple[Any, ...], Any]
     initial: np.ndarray | None
 
@@ -102,7 +102,7 @@ class Cells:
         elif scalars.is_scalar(value):
             self.contents[buffer] = _Content(0, {(0,) * len(buffer.type.shape): value}, None)
 
-    def version(self, buffer: Buffer) -> int:
+    def version(self, buffer: Buffer) -> terms.Term:
         """How often the whole buffer may have changed."""
         content = self.contents.get(buffer)
         return content.version if content else 0
@@ -151,7 +151,7 @@ class Cells:
             return
         key = tuple(start for start, _, _ in region.ranges)
         if not all(type(s) is int for s in key):
-            content.version += 1
+            content.version = terms.add(content.version, 1)
             content.values = {k: v for k, v in content.values.items() if _distinct(k, key)}
             content.initial = None
         elif content.initial is not None and type(value) is int and all(type(s) is int for s in key):
@@ -164,11 +164,11 @@ class Cells:
         if scalars.is_scalar(value):
             content.values[key] = value
         else:
-            content.version += 1
+            content.version = terms.add(content.version, 1)
             content.values.pop(key, None)
 
     def _forget(self, content: _Content, value: Any, region: Region) -> None:
-        content.version += 1
+        content.version = terms.add(content.version, 1)
         content.values = {}
         whole = all(r == (0, n, 1) for r, n in zip(region.ranges, region.system))
         if isinstance(value, np.ndarray) and whole and value.size == int(np.prod(region.system)):
@@ -183,7 +183,7 @@ class Cells:
         if not holds_integers(buffer):
             return
         content = self.contents.setdefault(buffer, _Content(0, {}, None))
-        content.version += 1
+        content.version = terms.add(content.version, 1)
         content.values, content.initial = {}, None
 
 

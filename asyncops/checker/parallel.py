@@ -92,6 +92,8 @@ def _shared_blocks(analysis: Analysis, code: str, call: Any, axes: tuple[int, ..
     if flow is None:
         return
     for window, visits in flow.block_visits.items():
+        if window.number - len(call.form.inputs) in call.unused:
+            continue  # nobody sees the result, as with outputs that serve as scratch
         seen: dict[Any, tuple[Any, ...]] = {}
         for coordinates, index, site in visits:
             at = tuple(coordinates[a] for a in axes)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from asyncops.checker import replay
-from asyncops.checker.analysis import Analysis, Finding, Stuck
-from asyncops.checker.order import Race, Touch
+from asyncops.checker.analysis import Analysis, Finding
 
 BUDGET = 20_000
 
