@@ -34,8 +34,10 @@ def discharge(fn: Callable[..., Any], refs: Sequence[int] = ()) -> Callable[...,
     ``refs`` numbers the arguments of ``fn`` that are Refs. The pure function takes arrays in their place and
     returns the results together with a tuple of what these Refs hold in the end::
 
-        pure = stateful.discharge(lambda x_ref: x_ref.__setitem__(..., x_ref[...] + 1), refs=[0])
-        _, (x,) = pure(jnp.zeros(8))
+        def increment(x_ref):
+            x_ref[...] += 1
+
+        _, (x,) = stateful.discharge(increment, refs=[0])(jnp.zeros(8))
 
     Raises :class:`~stateful.errors.UnsatisfiedWaitError` where a wait could never return (under ``jit``: when
     the compiled function runs), and :class:`~stateful.errors.UnmodelledError` for what has no pure

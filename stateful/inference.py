@@ -68,11 +68,8 @@ class InferredEffects:
     @functools.cached_property
     def effects(self) -> tuple[fx.Effect, ...]:
         """Each effect once, in program order."""
-        return tuple(
-            {
-                id_: e for step, _ in self.steps for e in step.effects for id_ in [str(e) + repr(type(e))]
-            }.values()
-        )
+        every = (e for step, _ in self.steps for e in step.effects)
+        return tuple({(id(e.view.root), str(e)): e for e in every}.values())
 
     @property
     def unmodelled(self) -> tuple[Step, ...]:
@@ -202,7 +199,7 @@ class _Walker:
             if eqn.primitive is p.optimization_barrier:
                 return [value(a) for a in eqn.invars]
             return [self.scalar(eqn, value), *[None] * len(eqn.outvars)][: len(eqn.outvars)]
-        location = jaxprs.user_location(eqn)
+        location = jaxprs.user_location(eqn) or block.location
         results: list[Any] = [None] * len(eqn.outvars)
         for operation in signatures.operations(eqn, value):
             results[:1] = [self.carry_out(operation, eqn, value, block, location)][: len(results)]
@@ -260,7 +257,7 @@ class _Walker:
     def enter(self, eqn: Any, form: ho.HigherOrder, value: Callable[[Any], Any], block: Block) -> list[Any]:
         """Walks the bodies of a higher-order equation into a block of their own; its results."""
         title = _TITLES[type(form)](form)
-        inner = block if title is None else Block(title, jaxprs.user_location(eqn))
+        inner = block if title is None else Block(title, jaxprs.user_location(eqn) or block.location)
         results = _RULES[type(form)](self, eqn, form, value, inner)
         if title is not None:
             if inner.children:

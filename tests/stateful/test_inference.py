@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.experimental.pallas import tpu as pltpu
 from jax.extend.core import Primitive
 from jax.sharding import PartitionSpec as P
@@ -249,6 +250,29 @@ def test_what_has_no_model_is_named():
     (step,) = inferred.unmodelled
     assert "unheard_of" in step.unmodelled
     assert "not modelled" in str(inferred)
+
+
+def test_a_mosaic_gpu_kernel_says_what_it_does_not_know():
+    def kernel(x_ref, o_ref):
+        def body(smem, barrier):
+            plgpu.copy_gmem_to_smem(x_ref, smem, barrier)
+            plgpu.barrier_wait(barrier)
+            o_ref[...] = smem[...] + 1
+
+        pl.run_scoped(body, plgpu.SMEM((128,), jnp.float32), plgpu.Barrier())
+
+    whole = pl.BlockSpec(memory_space=plgpu.GMEM)
+    call = pl.pallas_call(
+        kernel,
+        in_specs=[whole],
+        out_specs=whole,
+        out_shape=jax.ShapeDtypeStruct((128,), jnp.float32),
+        compiler_params=plgpu.CompilerParams(),
+    )
+    inferred = stateful.infer_effects(call)(jnp.zeros(128))
+    assert [s.primitive for s in inferred.unmodelled] == ["copy_gmem_to_smem", "barrier_wait"]
+    assert all("Mosaic GPU" in s.unmodelled for s in inferred.unmodelled)
+    assert texts(inferred, "o_ref") == ["write o_ref[...]"]
 
 
 def test_a_pure_function_has_none():
