@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 from asyncops.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from asyncops.checker.checking import check as check
+    from asyncops.checker.report import Diagnostic as Diagnostic
+    from asyncops.checker.report import Report as Report
     from asyncops.collectives import all_gather_done as all_gather_done
     from asyncops.collectives import all_gather_start as all_gather_start
     from asyncops.collectives import all_to_all_done as all_to_all_done
@@ -31,13 +34,16 @@ if TYPE_CHECKING:
 
 # Where each public name lives; the imports above say the same to type checkers.
 _HOMES = {
+    "Diagnostic": "asyncops.checker.report",
     "Future": "asyncops.futures",
+    "Report": "asyncops.checker.report",
     "all_gather_done": "asyncops.collectives",
     "all_gather_start": "asyncops.collectives",
     "all_to_all_done": "asyncops.collectives",
     "all_to_all_start": "asyncops.collectives",
     "async_copy_done": "asyncops.collectives",
     "async_copy_start": "asyncops.collectives",
+    "check": "asyncops.checker.checking",
     "check_compiled": "asyncops.compiled.checking",
     "checking": "asyncops.lint.watching",
     "compile_for": "asyncops.compiled.compiling",
@@ -51,13 +57,16 @@ _HOMES = {
 }
 
 __all__ = [
+    "Diagnostic",
     "Future",
+    "Report",
     "all_gather_done",
     "all_gather_start",
     "all_to_all_done",
     "all_to_all_start",
     "async_copy_done",
     "async_copy_start",
+    "check",
     "check_compiled",
     "checking",
     "compile_for",

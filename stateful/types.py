@@ -358,13 +358,26 @@ def _flat_bounds(region: Region) -> tuple[Term, Term]:
 
 
 def _flat_overlap(a: Region, b: Region) -> Predicate:
+    leading = _leading_overlap(a, b)
+    if leading is False:
+        return False
     if math.prod(a.system) != math.prod(b.system):
-        return True
+        return leading
     x, y = _flat(a), _flat(b)
     if x is not None and y is not None:
         return bool(np.intersect1d(x, y, assume_unique=True).size)
     (alo, ahi), (blo, bhi) = _flat_bounds(a), _flat_bounds(b)
     return terms.logical_and(terms.le(alo, bhi), terms.le(blo, ahi))
+
+
+def _leading_overlap(a: Region, b: Region) -> Predicate:
+    """Whether the outermost dimensions meet, as far as both systems agree on them: what is inside them differs only."""
+    parts: list[Predicate] = []
+    for m, n, r, s in zip(a.system, b.system, a.ranges, b.ranges):
+        if m != n:
+            break
+        parts.append(_range_overlap(r, s))
+    return terms.logical_and(*parts)
 
 
 def _flat_contains(a: Region, b: Region) -> bool | None:

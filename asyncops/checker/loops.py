@@ -24,7 +24,9 @@ from stateful import terms
 from stateful.terms import Atom, Comparison, Conditions, Linear, Predicate, Term
 
 MOST_HEADS = 100_000
-MOST_FORKS = 1500
+MOST_FORKS = 800
+MOST_WORK = 300_000
+_TOO_MANY = "more branches on unknown values than are followed; give the scalar arguments and values=True"
 LONGEST_PERIOD = 8
 SHORT_LOOP = 8
 """Loops of so few iterations are run as they are."""
@@ -51,7 +53,7 @@ class ForkPolicy:
             return [(yes is not None, state)]
         self.forks_left -= 1
         if self.forks_left < 0:
-            raise OutOfBudget("more branches on unknown values than are followed; give the scalar arguments with values=True")
+            raise OutOfBudget(_TOO_MANY)
         other = state.fork()
         state.path, other.path = yes, no
         return [(True, state), (False, other)]
@@ -68,6 +70,8 @@ class ForkPolicy:
         known = state.path.decide(predicate)
         if known is False:
             return False
+        if known is None and all(s.operation == "element" and _is_argument(s) for s in terms.symbols(predicate)):
+            return False  # an index read from memory is in range; nothing is learnt from saying so
         facts = state.path.facts() if known else (predicate,)
         is_callers = any(_is_argument(s) for f in facts for s in terms.symbols(f))
         narrowed = state.path.assume(terms.logical_not(predicate))
@@ -171,12 +175,22 @@ class ForkingInterpreter(ProgramInterpreter):
             return outcomes
         kept: dict[Any, Outcome] = {}
         for values, state in outcomes:
-            key = canonical.freeze(values, state, None, lambda s: True)
+            key = self._frozen(values, state, None, lambda s: True)
             if key in kept:
                 kept[key][1].path = _either(kept[key][1].path, state.path)
             else:
                 kept[key] = (values, state)
         return list(kept.values())
+
+    work_left = MOST_WORK
+
+    def _frozen(self, carry: Sequence[Any], state: State, *options: Any) -> tuple[Any, tuple[int, ...]]:
+        """The frozen state; its size counts against the budget."""
+        frozen = canonical.freeze(carry, state, *options)
+        self.work_left -= len(frozen[0])  # type: ignore[arg-type]
+        if self.work_left < 0:
+            raise OutOfBudget(_TOO_MANY)
+        return frozen
 
     # -- loops --
 
@@ -305,7 +319,7 @@ class ForkingInterpreter(ProgramInterpreter):
         """Explores one head: exits are kept, the heads that follow returned."""
         if head.family is not None and head.age > 0 and head.family.holds(head.carry, head.state):
             return []
-        shape, numbers = canonical.freeze(head.carry, head.state)
+        shape, numbers = self._frozen(head.carry, head.state)
         if self._is_seen(run, shape, numbers):
             return []
         if not run.short and head.family is None:
