@@ -278,3 +278,39 @@ def unvary(x: jax.Array, axes: tuple[str, ...]) -> jax.Array:
     """
     (result,) = unvary_p.bind(x, axes=axes)
     return result
+
+
+# -- reading what is being sent -----------------------------------------------------------------------
+
+
+def _peek_type(source: Any, *, batch: int) -> Any:
+    shape = (*source.shape[:batch], *source.dtype.element)
+    return [_jax.retyped(source, shape, source.dtype.physical)], set()
+
+
+def _peek_jvp(primals: Any, tangents: Any, *, batch: int) -> Any:
+    (source,), (moving,) = primals, tangents
+    result = peek(source, batch)
+    if type(moving) is ad.Zero:
+        return [result], [ad.Zero(jax.typeof(result).to_tangent_aval())]
+    if moving.dtype.element != source.dtype.element:
+        raise NotImplementedError("the tangent of a gathered array, read from its future; read the array itself")
+    return [result], [peek(moving, batch)]
+
+
+def _peek_batch(size: int, name: Any, operands: Any, dims: Any, *, batch: int) -> Any:
+    if not _jax.is_mapped(dims[0]):
+        return [peek(operands[0], batch)], [None]
+    return [peek(jnp.moveaxis(operands[0], dims[0], 0), batch + 1)], [0]
+
+
+peek_p = _jax.new_primitive("async_peek", _peek_type)
+ad.primitive_jvps[peek_p] = _peek_jvp
+_jax.register_batching(peek_p, _peek_batch)
+_jax.register_lowering(peek_p, lambda site, source, *, batch: [out_of_memory(source, batch)])
+
+
+def peek(source: Any, batch: int = 0) -> jax.Array:
+    """The array that a future sends, read from its source, which stays the future's."""
+    (result,) = peek_p.bind(source, batch=batch)
+    return result

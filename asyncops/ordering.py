@@ -25,7 +25,8 @@ from asyncops.ops import done_p
 from asyncops.regions import Region, is_dropped, is_ref, touches_futures
 from stateful._jax.inflight import is_handle, is_in_flight
 from stateful._jax.jaxprs import Literal
-from stateful._jax.rewriting import Environment, changed_bodies, trace
+from stateful._jax.calls import call, new_call
+from stateful._jax.rewriting import Environment, changed_bodies, retrace, trace
 from stateful.higher_order import Branch, Scan, While, normal_form
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,13 +63,22 @@ def program_order(fn: F) -> F:
         arrays = [leaves[n] for n in dynamic]
         jaxpr, consts, results = trace(of_arrays, *arrays)
         linearity.check(jaxpr)
-        return jax.tree.unflatten(results, order(jaxpr, consts, arrays))
+        return jax.tree.unflatten(results, call(ordered_p, jaxpr, consts, arrays))
 
     return ordered  # type: ignore[return-value]
 
 
 def _is_dynamic(leaf: Any) -> bool:
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic, jax.Ref))
+
+
+def _rewrite(jaxpr: Any) -> Any:
+    return retrace(jaxpr, order)
+
+
+# The rewrite happens when the program is lowered: derivatives and vmap see the program as it was written, and get
+# their own order, derivatives of loops their own buffers.
+ordered_p = new_call("async_program_order", _rewrite)
 
 
 def order(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
@@ -89,7 +99,7 @@ class _Ordered:
         inputs = (*self._jaxpr.constvars, *self._jaxpr.invars)
         self._after(0, [v for v in inputs if is_handle(v.aval)])
         for position, eqn in enumerate(self._jaxpr.eqns):
-            if not touches_futures(eqn):
+            if not touches_futures(eqn) or eqn.primitive is ordered_p:
                 self._env.run(eqn)
                 continue
             if self._lands(eqn):

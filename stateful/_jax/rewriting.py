@@ -38,11 +38,13 @@ class Environment:
     def __contains__(self, atom: Any) -> bool:
         return not isinstance(atom, Literal) and atom in self._values
 
-    def run(self, eqn: Any, **changed: Any) -> None:
-        """Binds the equation's primitive to the current values, with some parameters changed."""
+    def run(self, eqn: Any, operands: Sequence[Any] | None = None, **changed: Any) -> None:
+        """Binds the equation's primitive to the current values (or ``operands``), with some parameters changed."""
+        if operands is None:
+            operands = [self[v] for v in eqn.invars]
         with at_source_of(eqn):
             params = eqn.primitive.get_bind_params({**eqn.params, **changed})
-            results = eqn.primitive.bind(*[self[v] for v in eqn.invars], **params)
+            results = eqn.primitive.bind(*operands, **params)
         self.define(eqn, results if eqn.primitive.multiple_results else [results])
 
     def define(self, eqn: Any, results: Sequence[Any]) -> None:
