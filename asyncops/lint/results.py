@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from asyncops.checker.events import Location
 from asyncops.checker.report import SEVERITIES, Diagnostic, KernelSummary, Report
+
+# A schedule numbers its steps in its text; here they are a sequence.
+_NUMBER = re.compile(r"^\d+\.\s*")
 
 
 @dataclass(frozen=True)
@@ -152,8 +156,9 @@ def _steps_of(witness: object) -> Iterator[Step]:
     if witness is None:
         return
     for line in str(witness).splitlines():
-        if line.strip():
-            yield Step(line.strip())
+        text = _NUMBER.sub("", line.strip())
+        if text:
+            yield Step(text)
 
 
 def merged(outcomes: Iterable[Outcome]) -> tuple[Finding, ...]:

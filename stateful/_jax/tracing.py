@@ -8,6 +8,7 @@ while somebody records, that name is bound to a :class:`_Tap`.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from jax._src import core as _core
 from jax._src.interpreters import partial_eval as _partial_eval
 
 from stateful._jax import primitives
-from stateful._jax.jaxprs import Frame, is_ref, open_jaxpr, parameter_jaxprs, user_location
+from stateful._jax.jaxprs import Body, Frame, is_ref, open_jaxpr, parameter_jaxprs, user_location
 
 _KERNELS = [p for p in (primitives.pallas_call, primitives.mpmd_map, primitives.core_map) if p is not None]
 
@@ -150,7 +151,14 @@ def _program(closed: Any, kernels: tuple[Any, ...]) -> TracedProgram:
         return _core.eval_jaxpr(jaxpr, bound[:split], *bound[split:])
 
     name = jaxpr.debug_info.func_name
+    evaluate.__signature__ = _signature(Body(jaxpr).names)  # pyright: ignore[reportFunctionMemberAccess]
     return TracedProgram(name, _over_mesh(evaluate), shapes, _place(kernels[0]), closed, kernels)
+
+
+def _signature(names: tuple[str | None, ...]) -> inspect.Signature:
+    """Parameters named as in the user's function, as far as they can be: JAX and so the findings call them that."""
+    usable = [n if n and n.isidentifier() and names.count(n) == 1 else f"arg{i}" for i, n in enumerate(names)]
+    return inspect.Signature([inspect.Parameter(n, inspect.Parameter.POSITIONAL_ONLY) for n in usable])
 
 
 def _place(kernel: Any) -> Frame | None:

@@ -44,7 +44,7 @@ def summary(result: LintResult) -> str:
         count(tally["info"], "note") if tally["info"] else "",
         f"{suppressed} suppressed" if suppressed else "",
         f"{len(result.unknowns)} not modelled" if result.unknowns else "",
-        f"{count(len(result.failures), 'target')} could not be checked" if result.failures else "",
+        f"{len(result.failures)} failed" if result.failures else "",
     ]
     where = f"{count(len(result.outcomes), 'target')}, {count(kernels, 'kernel')}"
     return "; ".join([f"{found or 'no findings'} in {where}", *filter(None, extra)])

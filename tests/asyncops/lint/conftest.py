@@ -59,7 +59,7 @@ def target():
             ("it should have been waited for before", at("first.wait")),
         ),
         secondary=(follows,),
-        witness="the copy into buf[0] starts\\nthe core reads buf[0]\\nthe copy writes buf[0]",
+        witness="1. the copy into buf[0] starts\\n2. the core reads buf[0]\\n3. the copy writes buf[0]",
         confirmed=True,
         help="wait for the copy before the read",
         kernel="kernel",
