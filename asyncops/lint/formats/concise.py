@@ -23,7 +23,9 @@ def render(result: LintResult, page: Page) -> str:
 
 def _lines(diagnostic: Diagnostic, follows: str = "") -> list[str]:
     where = wording.place(diagnostic.location)
-    message = " ".join(wording.message(diagnostic).split("\n"))
+    # What follows is as certain as what it follows from.
+    text = wording.printable(diagnostic.message) if follows else wording.message(diagnostic)
+    message = " ".join(text.split("\n"))
     head = f"{where}: {diagnostic.code} {diagnostic.severity}: {message}{follows}"
     below = [line for d in diagnostic.secondary for line in _lines(d, f" (follows from {diagnostic.code})")]
     return [head.removeprefix(": "), *below]

@@ -64,7 +64,7 @@ def _finding(finding: Finding) -> str:
     if finding.steps:
         steps = "".join(f"<li>{escape(wording.printable(str(step)))}</li>" for step in finding.steps)
         parts.append(f"<h3>How it happens</h3><ol>{steps}</ol>")
-    below = [f"{s.code} {wording.place(s.location)} {wording.message(s)}" for s in d.secondary]
+    below = [f"{s.code} {wording.place(s.location)} {wording.printable(s.message)}" for s in d.secondary]
     parts += _list("Follows from it", below)
     if d.help:
         parts.append(f"<h3>Cure</h3><p>{escape(d.help)}</p>")

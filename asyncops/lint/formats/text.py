@@ -72,7 +72,7 @@ def _details(finding: Finding) -> Iterator[tuple[str, list[str]]]:
         yield "how it happens", [f"{n}. {step_text(step)}" for n, step in enumerate(finding.steps, 1)]
     for below in d.secondary:
         where = f" at {wording.place(below.location)}" if below.location else ""
-        yield f"follows from it, {below.code}{where}", [wording.message(below)]
+        yield f"follows from it, {below.code}{where}", [wording.printable(below.message)]
     if d.help:
         yield "cure", [wording.printable(d.help)]
     if len(finding.targets) > 1:

@@ -83,7 +83,7 @@ def test_concise_is_one_line_each(run: Run, race: Path) -> None:
     lines = run("lint", race, "--format", "concise").stdout.splitlines()
     assert lines == [
         f"kernels.py:{LINE}: AO201 error: buf[0] is read while the copy into it may still be writing",
-        f"kernels.py:{LINE - 1}: AO302 error: sem serves two copies (unconfirmed) (follows from AO201)",
+        f"kernels.py:{LINE - 1}: AO302 error: sem serves two copies (follows from AO201)",
         "1 error in 1 target, 1 kernel",
     ]
 

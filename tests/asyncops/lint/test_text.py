@@ -40,7 +40,7 @@ error[AO201] read-before-arrival: buf[0] is read while the copy into it may stil
        1. the copy into buf[0] starts
        2. the core reads buf[0]
        3. the copy writes buf[0]
-   = follows from it, AO302 at kernels.py:{b}: sem serves two copies (unconfirmed)
+   = follows from it, AO302 at kernels.py:{b}: sem serves two copies
    = cure: wait for the copy before the read
    = more: asyncops --explain AO201
 
