@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -9,19 +10,20 @@ from dataclasses import dataclass, field, replace
 from asyncops.checker.events import Location
 from asyncops.checker.report import SEVERITIES, Diagnostic, KernelSummary, Report
 
-# A schedule numbers its steps in its text; here they are a sequence.
+# A schedule is read by its text: it numbers its steps, and names places as "file.py:3" without the folder.
 _NUMBER = re.compile(r"^\d+\.\s*")
+_PLACE = re.compile(r"\b(?P<file>[\w.-]+\.py):(?P<line>\d+)")
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a witness: what happens, and the line of it where there is one."""
+    """One step of a witness: what happens, and the place that its text names, if it is one of the finding's files."""
 
     text: str
     location: Location | None = None
 
     def __str__(self) -> str:
-        return f"{self.text} ({self.location})" if self.location else self.text
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -148,17 +150,21 @@ class LintResult:
 
 def portable(diagnostic: Diagnostic) -> Diagnostic:
     """The diagnostic with its witness as steps, so that it can be pickled and printed without the checker."""
-    steps = tuple(_steps_of(diagnostic.witness))
+    steps = tuple(_steps_of(diagnostic))
     return replace(diagnostic, witness=steps, secondary=tuple(map(portable, diagnostic.secondary)))
 
 
-def _steps_of(witness: object) -> Iterator[Step]:
-    if witness is None:
+def _steps_of(diagnostic: Diagnostic) -> Iterator[Step]:
+    if diagnostic.witness is None:
         return
-    for line in str(witness).splitlines():
+    places = [p for p in (diagnostic.location, *(p for _, p in diagnostic.related)) if p]
+    files = {os.path.basename(p.file): p.file for p in places}
+    for line in str(diagnostic.witness).splitlines():
         text = _NUMBER.sub("", line.strip())
+        named = _PLACE.search(text)
+        file = files.get(named["file"]) if named else None
         if text:
-            yield Step(text)
+            yield Step(text, Location(file, int(named["line"])) if named and file else None)
 
 
 def merged(outcomes: Iterable[Outcome]) -> tuple[Finding, ...]:

@@ -106,6 +106,25 @@ def test_sarif_fits_the_schema_and_tells_the_story(run: Run, race: Path) -> None
     assert [r["message"]["text"] for r in result["relatedLocations"]][:1] == ["the copy was started here"]
 
 
+def test_steps_that_name_a_line_are_linked_to_it(run: Run, targets: Write) -> None:
+    file = targets(
+        "kernels.py",
+        """\
+        def kernel(): pass
+
+        @lint_target()
+        def target():
+            witness = "1. starts (kernels.py:16, grid step 2)\\n2. reads (other.py:3)\\n3. ends"
+            return Report((finding("AO201", "def kernel", witness=witness),))
+        """,
+    )
+    (result,) = sarif_of(run, file)["results"]
+    steps = [s["location"] for s in result["codeFlows"][0]["threadFlows"][0]["locations"]]
+    assert [s["message"]["text"] for s in steps][1:] == ["reads (other.py:3)", "ends"]
+    assert steps[0]["physicalLocation"]["region"]["startLine"] == 16
+    assert ["physicalLocation" in s for s in steps] == [True, False, False]
+
+
 def test_sarif_of_every_outcome(run: Run, mixed: Path) -> None:
     sarif = sarif_of(run, mixed)
     levels = [n["level"] for n in sarif["invocations"][0]["toolExecutionNotifications"]]
