@@ -1,10 +1,13 @@
-"""Text with brackets and quoted strings: where a bracket closes, and splitting at outer commas. Linear, no
-recursion."""
+"""Text with brackets and quoted strings: where a bracket closes, and the parts between outer commas.
+
+Linear in the text, without recursion: it may be hostile.
+"""
 
 from __future__ import annotations
 
 import re
 
+_NESTING = re.compile(r'["(){}\[\]]')
 # A whole quoted string is one token, so that brackets and commas inside count for nothing.
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[(){}\[\],]', re.DOTALL)
 
@@ -31,6 +34,8 @@ def split_commas(text: str) -> list[str]:
     """The parts between commas outside brackets and strings, stripped; no parts for an empty text."""
     if not text.strip():
         return []
+    if not _NESTING.search(text):
+        return [part.strip() for part in text.split(",")]
     parts, depth, begin = [], 0, 0
     for token in _TOKEN.finditer(text):
         character = text[token.start()]

@@ -41,6 +41,7 @@ def compile_for(topology: str, fn: Callable[..., Any], *args: Any, **kwargs: Any
     move = Retargeting(lambda mesh: place(mesh, devices, topology))
     args, kwargs = jax.tree.map(_shape_of, (args, kwargs))
     traced = trace(fn, args, kwargs, devices[0])
+    _refuse_semaphores(traced)
     traced = move.traced(traced, default=SingleDeviceSharding(devices[0]))
     try:
         lowered = traced.lower()
@@ -64,6 +65,16 @@ def _shape_of(x: Any) -> Any:
     if isinstance(sharding, SingleDeviceSharding) and sharding.memory_kind != "pinned_host":
         sharding = None
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding, weak_type=getattr(x, "weak_type", False))
+
+
+def _refuse_semaphores(traced: Any) -> None:
+    """The compiler ends the process over a semaphore at the program's border (libtpu 0.0.52): it cannot be caught."""
+    for part, values in (("takes", traced.in_avals), ("returns", traced.out_info)):
+        if any("sem" in str(getattr(x, "dtype", "")) for x in jax.tree.leaves(values)):
+            raise CompilerError(
+                f"the function {part} a semaphore, which the TPU compiler has no place for outside a program: "
+                "compile a function that both starts and waits"
+            )
 
 
 _MOSAIC = re.compile(

@@ -24,11 +24,11 @@ from asyncops.compiled.facts import (
     Touch,
     Trace,
 )
-from asyncops.compiled.hlo import UNKNOWN_OPCODE, Computation, Instruction, Module
+from asyncops.compiled.hlo import UNKNOWN_OPCODE, Computation, Instruction, Module, Path
 from asyncops.compiled.inflight import Branch, InFlight, join
 from asyncops.compiled.loops import trip_count
 from asyncops.compiled.mosaic import Kernel, KernelCopy, KernelWait, Slot, kernel_of
-from asyncops.compiled.values import Buffer, TooLarge, Value, element, fresh, joined, leaves
+from asyncops.compiled.values import Buffer, TooLarge, Value, element, first, fresh, joined, leaves
 
 # A loop whose state at the head has not repeated by then is given up (a rotation of n buffers needs n).
 MAX_ITERATIONS = 64
@@ -154,7 +154,7 @@ class _Run:
 
     def _conditional(self, instruction: Instruction, values: Environment) -> Value:
         names = instruction.callees
-        index = next(leaves(self._operand(instruction, 0, values)), None)
+        index = first(self._operand(instruction, 0, values))
         on_predicate = "true_computation" in instruction.attributes or (
             index is not None and index.shape.dtype == "pred"
         )
@@ -261,20 +261,20 @@ class _Run:
         )
 
     def _native_start(self, instruction: Instruction, operands: list[Value]) -> Value:
-        result = fresh(instruction)
         at_source, at_destination = operations.source_and_destination(instruction)
-        source = operands[0] if operands else None
-        if at_source != at_destination and source is not None:
-            result = fresh(instruction, {at_source: source})
-        destination = next(leaves(element(result, at_destination) or ()), None)
-        origin = next(leaves(source), None) if source is not None else None
-        if instruction.opcode == "copy-start" and origin is not None and destination is not None:
-            self._made(instruction, origin, destination)
+        given = operands[0] if operands and instruction.opcode != "recv" else None
+        shared = {at_source: given} if at_source is not None and given is not None else None
+        result = fresh(instruction, shared)
+        source = first(given) if given is not None else None
+        destination = _part(result, at_destination)
+        if instruction.opcode == "copy-start" and source is not None and destination is not None:
+            self._made(instruction, source, destination)
         else:
             for operand in operands:
                 self._touch(instruction, operand, "read")
+        key = destination or _part(result, (1,))
         step = len(self._trace.log) - 1
-        self._begin(Flight(instruction, step, self._path, True, origin, destination, None, destination))
+        self._begin(Flight(instruction, step, self._path, True, source, destination, None, key))
         return result
 
     def _native_done(self, instruction: Instruction, operands: list[Value]) -> Value:
@@ -296,7 +296,7 @@ class _Run:
     # Pallas kernels
 
     def _kernel(self, instruction: Instruction, operands: list[Value]) -> Value:
-        kernel = self._summary(instruction)
+        kernel = self._summary(instruction, operands)
         result = self._result(instruction, operands)
         buffers = _Arguments(operands, result)
         for wait in kernel.waits:
@@ -311,14 +311,14 @@ class _Run:
                     self._trace.aliased.setdefault(buffer, instruction)
         return result
 
-    def _summary(self, instruction: Instruction) -> Kernel:
+    def _summary(self, instruction: Instruction, operands: list[Value]) -> Kernel:
         if instruction not in self._kernels:
-            kernel = self._kernels[instruction] = kernel_of(instruction)
+            semaphores = (n for n, x in enumerate(operands) if isinstance(x, Buffer) and x.shape.is_semaphore)
+            kernel = self._kernels[instruction] = kernel_of(instruction, frozenset(semaphores))
             if kernel.inferred:
                 self._trace.assumptions.append(
-                    f"{operations.describe(instruction)} ({instruction}) could not be read "
-                    f"({kernel.inferred}): its "
-                    "result semaphores are taken for copies in flight, its operand semaphores for waits"
+                    f"{operations.describe(instruction)} ({instruction}) could not be read ({kernel.inferred}): "
+                    "a semaphore among its results is taken for a copy in flight, one among its operands for a wait"
                 )
         return self._kernels[instruction]
 
@@ -442,6 +442,11 @@ class _Arguments:
     def one(self, slot: Slot | None) -> Buffer | None:
         """The memory of the argument, as one."""
         return next(iter(self.all(slot)), None)
+
+
+def _part(value: Value, path: Path | None) -> Buffer | None:
+    part = element(value, path) if path is not None else None
+    return first(part) if part is not None else None
 
 
 def _parameters(computation: Computation) -> Iterable[Instruction]:

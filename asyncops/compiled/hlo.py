@@ -68,13 +68,13 @@ class Instruction:
     @cached_property
     def frame(self) -> int:
         """Id of the stack frame in the module's tables; 0 where none is recorded."""
-        found = _FRAME.search(self.attributes.get("metadata", ""))
+        found = _FRAME.search(self.attribute_text)
         return int(found[1]) if found else 0
 
     @cached_property
     def source_line(self) -> tuple[str, int] | None:
         """(file, line) where they stand in the instruction itself, as older printers have it."""
-        found = _SOURCE.search(self.attributes.get("metadata", ""))
+        found = _SOURCE.search(self.attribute_text)
         return (found[1], int(found[2])) if found else None
 
     @cached_property
@@ -91,6 +91,8 @@ class Instruction:
     def aliases(self) -> dict[Path, tuple[int, Path]]:
         """Result path -> (operand number, path in it) of the memory they share, as
         `output_to_operand_aliasing`."""
+        if "output_to_operand_aliasing" not in self.attribute_text:
+            return {}
         return parse_aliasing(self.attributes.get("output_to_operand_aliasing", ""))
 
     @property

@@ -66,12 +66,15 @@ class Kernel:
     inferred: str = ""
 
 
-def kernel_of(instruction: Instruction) -> Kernel:
-    """The kernel of a Pallas custom call: read from its body, else inferred from its type and aliasing."""
+def kernel_of(instruction: Instruction, semaphores: frozenset[int] = frozenset()) -> Kernel:
+    """The kernel of a Pallas custom call: read from its body, else inferred from its type and aliasing.
+
+    ``semaphores``: the numbers of the operands that are semaphores, of which the call itself does not tell.
+    """
     try:
         return _read(_body(instruction), len(instruction.operands), len(list(instruction.shape.leaves())))
     except BytecodeError as error:
-        return _infer(instruction, str(error))
+        return _infer(instruction, semaphores, str(error))
 
 
 def _body(instruction: Instruction) -> bytes:
@@ -207,27 +210,24 @@ class _Walk:
             self.writes |= slots
 
 
-def _infer(instruction: Instruction, why: str) -> Kernel:
-    """From the type alone: a result semaphore is a copy in flight, an operand semaphore one that is
-    completed."""
-    leaves = list(instruction.shape.leaves())
-    aliased = {_leaf_number(instruction, path): operand for path, (operand, _) in instruction.aliases.items()}
-    semaphores = [
-        Slot("result", i) for i, leaf in enumerate(leaves) if leaf.is_semaphore and i not in aliased
-    ]
-    fresh = [Slot("result", i) for i, leaf in enumerate(leaves) if not leaf.is_semaphore and i not in aliased]
-    operands = [Slot("operand", i) for i in range(len(instruction.operands))]
-    if not semaphores:
-        return Kernel(reads=frozenset(operands), writes=frozenset(fresh), inferred=why)
-    sources = [Slot("operand", operand) for operand in aliased.values()] or operands
-    last = semaphores[-1]
-    copies = [
-        KernelCopy(source, destination, semaphores[0] if len(semaphores) > 1 else None, last)
-        for source, destination in zip(sources, fresh, strict=False)
-    ]
-    return Kernel(left=tuple(copies), inferred=why)
+def _infer(instruction: Instruction, semaphores: frozenset[int], why: str) -> Kernel:
+    """From types alone: a result semaphore is a copy in flight, an operand semaphore one that is completed."""
+    aliased = {_leaf_number(path): operand for path, (operand, _) in instruction.aliases.items()}
+    results = [(n, leaf) for n, leaf in enumerate(instruction.shape.leaves()) if n not in aliased]
+    made = [Slot("result", n) for n, leaf in results if leaf.is_semaphore]
+    fresh = [Slot("result", n) for n, leaf in results if not leaf.is_semaphore]
+    waits = tuple(KernelWait(Slot("operand", n), None) for n in sorted(semaphores))
+    if not made:
+        data = frozenset(Slot("operand", n) for n in range(len(instruction.operands)) if n not in semaphores)
+        return Kernel(
+            waits=waits, reads=frozenset() if waits else data, writes=frozenset(fresh), inferred=why
+        )
+    sources = [Slot("operand", operand) for operand in aliased.values()] or [Slot("operand", 0)]
+    sent = made[0] if len(made) > 1 else None
+    copies = (KernelCopy(a, b, sent, made[-1]) for a, b in zip(sources, fresh, strict=False))
+    return Kernel(left=tuple(copies), waits=waits, inferred=why)
 
 
-def _leaf_number(instruction: Instruction, path: tuple[int, ...]) -> int:
+def _leaf_number(path: tuple[int, ...]) -> int:
     """The flattened number of the result at ``path``; Pallas calls return a value or a flat tuple."""
     return path[0] if path else 0

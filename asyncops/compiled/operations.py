@@ -4,6 +4,7 @@ work."""
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from asyncops.compiled.hlo import Computation, Instruction, Module, Path
@@ -29,6 +30,7 @@ _UNPAIRED = {"send": "send-done", "recv": "recv-done"}
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective", "reduce-scatter", "ragged-all-to-all")
 # XLA's own asynchronous collectives on some TPUs are fusions around these custom calls.
 _FUSED_START, _FUSED_DONE = "AsyncCollectiveStart", "AsyncCollectiveDone"
+_CYCLES = re.compile(r'"estimated_cycles":\s*"?(\d{1,18})\b')
 
 
 def is_kernel(instruction: Instruction) -> bool:
@@ -82,18 +84,17 @@ def _callee_root(instruction: Instruction, module: Module) -> Instruction | None
     return callee.root if callee is not None else None
 
 
-def source_and_destination(instruction: Instruction) -> tuple[Path, Path]:
-    """Where in the result of a start its source and its destination lie; the whole result where it has no
-    parts."""
+def source_and_destination(instruction: Instruction) -> tuple[Path | None, Path | None]:
+    """Where in the result of a start its source and its destination lie; None for one that is not in it."""
     elements = instruction.shape.elements
-    if len(elements) < 2:
-        return (), ()
     if instruction.opcode == "copy-start":  # (destination, source, context)
         return (1,), (0,)
-    if instruction.opcode in _UNPAIRED:  # (what is sent or received, context, token)
-        return (0,), (0,)
-    if instruction.opcode == "all-reduce-start":  # a tuple of results
-        return (), ()
+    if instruction.opcode == "send":  # (source, context, token)
+        return (0,), None
+    if instruction.opcode == "recv":  # (destination, context, token)
+        return None, (0,)
+    if len(elements) < 2 or instruction.opcode == "all-reduce-start":  # results only
+        return None, ()
     return (0,), (1,)
 
 
@@ -154,11 +155,8 @@ def configuration(instruction: Instruction) -> dict[str, Any]:
 
 def estimated_cycles(instruction: Instruction) -> int | None:
     """The compiler's own estimate of its cost, where it wrote one down."""
-    if "estimated_cycles" not in instruction.attribute_text:
-        return None
-    window = configuration(instruction).get("window_config")
-    text = window.get("estimated_cycles") if isinstance(window, dict) else None
-    return int(text) if isinstance(text, str) and text.isdecimal() and len(text) < 20 else None
+    found = _CYCLES.search(instruction.attribute_text)
+    return int(found[1]) if found else None
 
 
 def describe(instruction: Instruction) -> str:

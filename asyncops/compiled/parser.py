@@ -56,7 +56,7 @@ def parse_hlo(text: str) -> tuple[Module, ...]:
 def _modules(lines: list[str]) -> Iterator[list[str]]:
     """The lines of each module."""
     starts = [i for i, line in enumerate(lines) if line.startswith("HloModule")]
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=False):
         yield lines[start:end]
 
 

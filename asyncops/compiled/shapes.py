@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterator
@@ -100,18 +101,23 @@ def _bits(dtype: str) -> int:
     return bits if bits <= 128 else 0
 
 
-def parse_shape(text: str, depth: int = 0) -> Shape:
+@functools.lru_cache(maxsize=4096)  # a program has few types and many instructions
+def parse_shape(text: str) -> Shape:
     """The type that ``text`` writes down; `UNKNOWN` for one that cannot be read."""
+    return _parse(text, 0)
+
+
+def _parse(text: str, depth: int) -> Shape:
     text = _COMMENT.sub("", text).strip()
     if depth > MAX_DEPTH:
         return UNKNOWN
     if text.startswith("("):
         if closing(text, 0) != len(text) - 1:
             return UNKNOWN
-        elements = tuple(parse_shape(part, depth + 1) for part in split_commas(text[1:-1]))
+        elements = tuple(_parse(part, depth + 1) for part in split_commas(text[1:-1]))
         return UNKNOWN if UNKNOWN in elements else Shape("tuple", elements=elements)
     if text.startswith("b(") and text.endswith(")"):
-        return _pinned(parse_shape(text[2:-1], depth + 1))
+        return _pinned(_parse(text[2:-1], depth + 1))
     return _array(text)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from asyncops.compiled.hlo import Instruction, Path
@@ -56,8 +56,12 @@ class Buffer:
 Value = Buffer | tuple["Value", ...]
 
 
-def leaves(value: Value) -> Iterator[Buffer]:
+def leaves(value: Value) -> Iterable[Buffer]:
     """The memories of a value, those behind conditionals included."""
+    return value.expand() if isinstance(value, Buffer) else _leaves(value)
+
+
+def _leaves(value: Value) -> Iterator[Buffer]:
     budget = MAX_LEAVES
     stack: list[Value] = [value]
     while stack:
@@ -69,6 +73,11 @@ def leaves(value: Value) -> Iterator[Buffer]:
             stack.extend(reversed(item))
         else:
             yield from item.expand()
+
+
+def first(value: Value) -> Buffer | None:
+    """The first memory of a value."""
+    return next(iter(leaves(value)), None)
 
 
 def element(value: Value, path: Path) -> Value | None:

@@ -84,7 +84,7 @@ def _groups(facts: Facts) -> Iterator[list[Touch]]:
     groups: dict[object, dict[tuple[str, str], Touch]] = {}
     for flight, touches in facts.touches.items():
         for touch in touches:
-            key = _construct(touch) or flight.start
+            key = (_construct(touch) or flight.start) if touch.access == "copy" else touch.instruction
             groups.setdefault(key, {}).setdefault((touch.instruction.name, touch.role), touch)
     yield from (list(group.values()) for group in groups.values())
 
@@ -92,7 +92,7 @@ def _groups(facts: Facts) -> Iterator[list[Touch]]:
 def _construct(touch: Touch) -> object:
     """The loop or conditional in which a copy is made: its carry or its branches are why."""
     scope = _innermost(touch)
-    return scope.instruction if scope is not None and touch.access == "copy" else None
+    return scope.instruction if scope is not None else None
 
 
 def _innermost(touch: Touch) -> Scope | None:

@@ -49,7 +49,7 @@ def test_findings_on_their_lines(name, programs, report):
 
 
 @pytest.mark.parametrize("topology", GENERATIONS)
-@pytest.mark.parametrize("name", filter(is_cured, NAMES))
+@pytest.mark.parametrize("name", [n for n in NAMES if is_cured(n)])
 def test_cures_hold_on_every_generation(name, topology, report):
     assert report(name, topology).verdict == "clean"
 
