@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from asyncops.checker.events import Program
-from asyncops.explorer.comparing import LAWS, Comparison, compare
+from asyncops.explorer.comparing import LAWS, TIGHTNESS, Comparison, compare
 from asyncops.explorer.generating import random_program
 from asyncops.explorer.notation import format_program
 from asyncops.explorer.shrinking import shrink
@@ -26,9 +26,7 @@ class Tally:
     findings: Counter[str] = field(default_factory=Counter)
     broken: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
-    races_without_schedule: int = 0
-    orders: int = 0
-    orders_missed: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
 
     def add(self, name: str, program: Program, limit: int) -> None:
@@ -36,9 +34,7 @@ class Tally:
         began = time.perf_counter()
         comparison = compare(program, limit=limit)
         self._add_exploration(comparison)
-        self.races_without_schedule += comparison.races_without_schedule
-        self.orders += comparison.orders
-        self.orders_missed += comparison.orders_missed
+        self.counts.update(comparison.counts)
         for law in dict.fromkeys(found.law for found in comparison.disagreements):
             self.broken[law] += 1
             if self.broken[law] <= self.shown_per_law:
@@ -67,9 +63,8 @@ class Tally:
         yield "states explored", f"{self.states:,}"
         for law in LAWS:
             yield f"law broken: {law}", f"{self.broken[law]:,}"
-        yield "orders that hold in every schedule", f"{self.orders:,}"
-        yield "  not claimed by the checker", f"{self.orders_missed:,}"
-        yield "races of the checker without a schedule", f"{self.races_without_schedule:,}"
+        for label in TIGHTNESS:
+            yield label, f"{self.counts[label]:,}"
         yield "seconds", f"{self.seconds:,.1f}"
 
 
@@ -82,9 +77,11 @@ _KINDS = {
 }
 
 
-def tally_programs(seed: int, programs: int, *, first: int = 0, limit: int) -> Iterator[Tally]:
+def tally_programs(
+    seed: int, programs: int, *, first: int = 0, limit: int, shown_per_law: int = 3
+) -> Iterator[Tally]:
     """The tally after each of the programs ``first``, ``first + 1``, ... of ``seed``: one object, growing."""
-    tally = Tally()
+    tally = Tally(shown_per_law)
     for i in range(first, first + programs):
         tally.add(f"program {i} of seed {seed}", random_program(f"{seed}/{i}"), limit)
         yield tally
