@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from asyncops.checker import events, progress
+from asyncops.checker import events
 from asyncops.checker.events import Copy, Half, Location, Mark, Point, Signal, Site, Start, Wait
 from asyncops.checker.memory import Buffer
 from asyncops.checker.order import Order, Race, Touch, Use, must_happen_before
 from asyncops.checker.recording import Entry, Problem, SemaphoreKey, Trace
+from asyncops.checker.replay import Outcome, Scheduler
 
 RACE_LIMIT = 400
 
@@ -37,6 +38,7 @@ class Finding:
     subjects: frozenset[Hashable] = frozenset()
     evidence: Any = None
     severity: str | None = None
+    moment: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,14 @@ class Analysis:
         return must_happen_before(self.program)
 
     @cached_property
-    def outcome(self) -> progress.Progress:
+    def scheduler(self) -> Scheduler:
+        """Searches for schedules of this program."""
+        return Scheduler(self.program)
+
+    @cached_property
+    def outcome(self) -> Outcome:
         """What happens when every core runs as far as it can."""
-        return progress.run_to_end(self.program)
+        return self.scheduler.run_to_end()
 
     @cached_property
     def races(self) -> tuple[Race, ...]:
@@ -91,12 +98,37 @@ class Analysis:
         """Waits that never return."""
         balances = self.order.balances()
         found = []
-        for point in self.outcome.stuck:
+        for point in (stuck.point for stuck in self.outcome.stuck):
             wait = self.event(point)
+            if not isinstance(wait, Wait):
+                continue  # held at a barrier by a core that is stuck itself
             balance = balances.get(wait.semaphore)
             supplied = balance.initial + balance.signalled if balance else 0
             found.append(Stuck(point, wait, self.entry(point), supplied, balance.waited if balance else wait.amount))
         return found
+
+    def may_let_go(self, point: Point) -> tuple[tuple[str, Location], ...]:
+        """The last wait for signals before a point, and where a signal comes from that can satisfy it."""
+        for i in range(point.index - 1, -1, -1):
+            wait = self.program.cores[point.core].events[i]
+            if isinstance(wait, Wait) and self.feeds[wait.semaphore]:
+                if isinstance(self.event(self.feeds[wait.semaphore][0]), Signal):
+                    break
+        else:
+            return ()
+        try:
+            feeders = self.order.feeders(Point(point.core, i))
+        except ValueError:
+            return ()
+        last = max(feeders, key=lambda p: (p.index, p.core), default=None)
+        if last is None:
+            return ()
+        site = self.event(Point(last.core, last.index)).site
+        caller = site.stack[1] if len(site.stack) > 1 and site.stack[1].file == site.location.file else None
+        return lines(
+            ("this signal can satisfy the wait before it", site.location), ("called from here", caller),
+            ("the wait before it", wait.site.location),
+        )  # fmt: skip
 
     # -- looking up --
 

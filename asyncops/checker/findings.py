@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from asyncops.checker import rules
-from asyncops.checker.analysis import Analysis, Finding
+from asyncops.checker.analysis import Analysis, Finding, lines
 from asyncops.checker.report import Diagnostic
 from asyncops.checker.witnesses import witness_of
 
@@ -23,6 +23,8 @@ _PRIORITY = (
     "AO301", "AO302",
 )  # fmt: skip
 _RANK = {code: i for i, code in enumerate(_PRIORITY)}
+_RACES = ("AO201", "AO202", "AO203", "AO204", "AO402")  # of several races of one defect, the earliest is told
+_RANK.update(dict.fromkeys(_RACES, _RANK["AO201"]))
 _NAMES = {rule.CODE: rule for rule in rules.ALL}
 
 
@@ -71,7 +73,11 @@ def _defects(found: Sequence[Seen]) -> list[list[Seen]]:
     groups: dict[int, list[Seen]] = defaultdict(list)
     for i, seen in enumerate(found):
         groups[root(i)].append(seen)
-    return [sorted(group, key=lambda s: _RANK.get(s.finding.code, 99)) for group in groups.values()]
+    return [sorted(group, key=_tells_most) for group in groups.values()]
+
+
+def _tells_most(seen: Seen) -> tuple[int, int]:
+    return _RANK.get(seen.finding.code, 99), seen.finding.moment
 
 
 def _diagnostic(group: Sequence[Seen]) -> Diagnostic:
@@ -79,9 +85,10 @@ def _diagnostic(group: Sequence[Seen]) -> Diagnostic:
     witness, confirmed = witness_of(first.analysis, first.finding)
     secondary = tuple(_plain(s) for s in rest)
     finding = first.finding
+    same = [("and here", s.finding.site.location) for s in rest if s.finding.code == finding.code]
     return Diagnostic(
         finding.code, _NAMES[finding.code].NAME, finding.severity or _NAMES[finding.code].SEVERITY, finding.message,
-        finding.site.location, finding.related, secondary, witness, confirmed, finding.help, first.kernel,
+        finding.site.location, lines(*finding.related, *same), secondary, witness, confirmed, finding.help, first.kernel,
     )  # fmt: skip
 
 

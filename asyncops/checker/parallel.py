@@ -13,6 +13,7 @@ from typing import Any
 
 from asyncops.checker.analysis import Analysis, Finding, lines
 from asyncops.checker.recording import Entry, Trace
+from asyncops.checker.witnesses import Exhibit
 from stateful.types import Region
 
 _HELP = 'mark the dimension "arbitrary" in dimension_semantics, or make its steps independent of each other'
@@ -58,7 +59,9 @@ def _uses(entry: Entry) -> Iterator[tuple[Region, bool]]:
 
 def _finding(code: str, entry: Entry, message: str, other: Entry | None) -> Finding:
     related = lines(("the other step touches it here", other.site.location if other else None))
-    return Finding(code, message, entry.site, _HELP, related, frozenset({("line", entry.site.location)}), ("steps", entry, other))
+    apart = other is not None and other.coordinates != entry.coordinates
+    proof = Exhibit((f"{entry.site.location}: {message}",), lambda: apart)
+    return Finding(code, message, entry.site, _HELP, related, frozenset({("line", entry.site.location)}), proof)
 
 
 def _shared_memory(analysis: Analysis, code: str, entries: list[Entry], axes: tuple[int, ...]) -> Iterator[Finding]:
@@ -103,7 +106,9 @@ def _shared_blocks(analysis: Analysis, code: str, call: Any, axes: tuple[int, ..
                     f"dimension (coordinates {seen[index]} and {at}), which may run at the same time"
                 )
                 where = lines(("the kernel is called here", call.location))
-                yield Finding(code, message, site, _HELP, where, frozenset({("window", window.number)}), ("blocks", window))
+                first, again = seen[index], at
+                proof = Exhibit((f"{site.location}: {message}",), lambda a=first, b=again: a != b)  # type: ignore[misc]
+                yield Finding(code, message, site, _HELP, where, frozenset({("window", window.number)}), proof)
                 break
 
 

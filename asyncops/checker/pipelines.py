@@ -266,8 +266,15 @@ class Flow:
             f"same part of the array, stored through {out.slots[0]} (aliased to it), was written back"
         )
         related = (("the block is read here", site.location), ("the aliased output", self.call.location))
+        region, written, fetched = w.region(state.windows[w.number].index), out.region(visit.index), state.windows[w.number].fetched_at
+
+        def is_stale(model: Any) -> bool:
+            is_late = visit.written_back is None or visit.written_back >= fetched
+            return is_late and visit.first < number and bool(written.overlaps(region))
+
+        number = state.step
         cure = "initialise the output from the input on the first visit and accumulate in the output, or keep the axis that revisits a block innermost"
-        self._problem(state, ("AO206", w.number), Problem("AO206", message, dataclasses.replace(site, location=where), cure, related))
+        self._problem(state, ("AO206", w.number), Problem("AO206", message, dataclasses.replace(site, location=where), cure, related, is_stale))
 
     def _report_revisit(self, w: Window, state: Any, visit: Visit, write: bool, site: Site) -> None:
         what = "written in part" if write else "read"
@@ -278,15 +285,17 @@ class Flow:
         related = (("the block is touched here", site.location),)
         cure = "reorder the grid so that all visits of an output block are consecutive"
         where = dataclasses.replace(site, location=w.location or site.location)
-        self._problem(state, ("AO208", w.number), Problem("AO208", message, where, cure, related))
+        before, visits = visit.index, tuple(v.index for v in state.windows[w.number].visits[:-1])
+        self._problem(state, ("AO208", w.number), Problem("AO208", message, where, cure, related, lambda model: before in visits))
 
     def _report_written_input(self, w: Window, state: Any, at: WindowState) -> None:
         message = (
             f"input window {w.slots[0]} is stored to at {at.stored_input.moment}, and {state.moment} sees the same block "
             "without a new fetch"
         )
+        same = at.stored_input is not None and str(at.stored_input.moment) != str(state.moment)
         cure = "copy the block to scratch before changing it, or write to an output"
-        self._problem(state, ("AO209", w.number), Problem("AO209", message, at.stored_input, cure))
+        self._problem(state, ("AO209", w.number), Problem("AO209", message, at.stored_input, cure, test=lambda model: same))
 
 
 def _index_text(index: Sequence[Any]) -> str:

@@ -114,6 +114,7 @@ class Problem:
     site: Site
     help: str = ""
     related: tuple[tuple[str, Any], ...] = ()
+    test: Callable[[Mapping[Any, int]], bool] | None = None
 
     def text(self, model: Mapping[Any, int]) -> str:
         """The message, with the values of a model in place of symbols."""
@@ -240,6 +241,7 @@ def out_of_bounds(view: View, site: Site) -> Problem:
         message,
         site,
         f"guard the access, or clamp the index so that it stays below the size of {buffer.name}",
+        test=lambda model: view.region.substituted(model).out_of_bounds() is True,
     )
 
 
@@ -253,7 +255,7 @@ def semaphore_type_problem(op: Any, site: Site) -> Problem | None:
             if kind is not None and kind is not SemaphoreKind.DMA:
                 return Problem(
                     "AO304", f"a copy signals {view.root}, which is a {kind.value} semaphore", site,
-                    f"declare {view.root} as SemaphoreType.DMA",
+                    f"declare {view.root} as SemaphoreType.DMA", test=lambda model: kind is not SemaphoreKind.DMA,
                 )  # fmt: skip
         return None
     kind = op.semaphore.type.semaphore
@@ -261,6 +263,7 @@ def semaphore_type_problem(op: Any, site: Site) -> Problem | None:
         return Problem(
             "AO304", f"{op.semaphore.root} is a DMA semaphore, but is signalled by hand", site,
             f"declare {op.semaphore.root} as SemaphoreType.REGULAR, or let the copy signal it",
+            test=lambda model: kind is SemaphoreKind.DMA,
         )  # fmt: skip
     return None
 
@@ -274,12 +277,14 @@ def _value(x: Any, model: Mapping[Any, int]) -> int:
 
 
 def placed(site: Site, model: Mapping[Any, int]) -> Site:
-    """The site with the values of a model in its moment."""
+    """The site as text: the values of a model put into its moment and label."""
     moment: Any = site.moment
-    if not model or not getattr(moment, "frames", ()):
-        return site
-    frames = tuple((what, _known(value, model)) for what, value in moment.frames)
-    return dataclasses.replace(site, moment=dataclasses.replace(moment, frames=frames))
+    label: Any = site.label
+    if model and getattr(moment, "frames", ()):
+        moment = dataclasses.replace(moment, frames=tuple((what, _known(v, model)) for what, v in moment.frames))
+    if isinstance(label, View):
+        label = label.region.substituted(model)
+    return dataclasses.replace(site, moment=str(moment), label=str(label))
 
 
 def _known(x: Any, model: Mapping[Any, int]) -> Any:

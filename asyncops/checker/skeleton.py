@@ -45,6 +45,9 @@ class Moment:
     def __str__(self) -> str:
         return ", ".join(f"{what} {value}" for what, value in self.frames)
 
+    def __bool__(self) -> bool:
+        return bool(self.frames)
+
     def inside(self, what: str, value: Any) -> Moment:
         """One frame deeper."""
         return Moment((*self.frames, (what, value)))
@@ -446,8 +449,7 @@ class Interpreter:
             handler = _OPERATIONS.get(type(operation))
             if handler is None:
                 raise Unmodelled(getattr(operation, "reason", eqn.primitive.name), location)
-            label = str(getattr(operation, "view", None) or getattr(operation, "semaphore", ""))
-            site = Site(location, state.moment, label, stack)  # type: ignore[arg-type]
+            site = Site(location, state.moment, _label(operation), stack)  # type: ignore[arg-type]
             result = getattr(self, handler)(operation, eqn, value, state, site)
             if result is not None and results:
                 env[results[0]] = result
@@ -636,6 +638,12 @@ class Interpreter:
     def run_pipeline(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
         """``emit_pipeline`` as one equation."""
         raise Unmodelled("emit_pipeline", location)
+
+
+def _label(operation: Any) -> Any:
+    """What an event is about: a semaphore or a view; turned into text where it is shown."""
+    semaphore = getattr(operation, "semaphore", None)
+    return semaphore if semaphore is not None else getattr(operation, "view", "")
 
 
 def _element(x: Any, k: int) -> Any:

@@ -1,14 +1,67 @@
-"""A schedule for each kind of evidence, and whether running it again shows the defect."""
+"""A witness for each kind of evidence: something that can be read, and run again to show the defect."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from asyncops.checker.analysis import Analysis, Finding
+from asyncops.checker.analysis import Analysis, Finding, Stuck
+from asyncops.checker.order import Race, Touch
+from asyncops.checker.recording import Problem
+from asyncops.checker.replay import Outcome, Schedule
 
-BUDGET = 20_000
+
+@dataclass(frozen=True, eq=False)
+class Exhibit:
+    """The witness of a defect that no schedule is needed for: the facts, and a test that looks at them again."""
+
+    facts: tuple[str, ...]
+    test: Callable[[], bool]
+
+    def replay(self) -> Outcome:
+        """Looks again."""
+        return Outcome(self.test(), (), {}, ())
+
+    def __str__(self) -> str:
+        return "\n".join(f"{n}. {fact}" for n, fact in enumerate(self.facts, 1))
 
 
-def witness_of(analysis: Analysis, finding: Finding) -> tuple[Any, bool]:
-    """(schedule or None, confirmed) for a finding."""
-    return None, False
+Witness = Schedule | Exhibit
+
+
+def witness_of(analysis: Analysis, finding: Finding) -> tuple[Witness | None, bool]:
+    """(witness or None, confirmed) of a finding: confirmed is what running the witness again says."""
+    witness = _search(analysis, finding, finding.evidence)
+    return witness, witness is not None and bool(witness.replay().reproduced)
+
+
+def _search(analysis: Analysis, finding: Finding, evidence: Any) -> Witness | None:
+    if isinstance(evidence, Race):
+        return analysis.scheduler.overlap(evidence).schedule
+    if isinstance(evidence, Touch):
+        return analysis.scheduler.outside(evidence.point, evidence.mark).schedule
+    if isinstance(evidence, Stuck):
+        return analysis.scheduler.stuck().schedule
+    if isinstance(evidence, Problem):
+        return None if evidence.test is None else Exhibit(_facts(finding), lambda: evidence.test(analysis.model))  # type: ignore[misc]
+    if isinstance(evidence, Exhibit):
+        return evidence
+    return _leftover(analysis, finding, evidence)
+
+
+def _leftover(analysis: Analysis, finding: Finding, evidence: Any) -> Witness | None:
+    semaphore = getattr(evidence, "semaphore", None)
+    if semaphore is None:
+        return None
+
+    def is_left() -> bool:
+        return analysis.scheduler.run_to_end().left.get(semaphore, 0) > 0
+
+    return Exhibit((*_facts(finding), f"after every core and copy is done, {semaphore} is not zero"), is_left)
+
+
+def _facts(finding: Finding) -> tuple[str, ...]:
+    where = f"at {finding.site.location}" if finding.site.location else "in the kernel"
+    moment = str(finding.site.moment)
+    return (f"{where}{', ' + moment if moment else ''}: {finding.message}",)

@@ -96,6 +96,8 @@ def late_remote_findings(analysis: Analysis, code: str) -> Iterator[Finding]:
         if touch.early or touch.point.half is not None:
             continue
         signal = analysis.event(touch.point)
+        if analysis.order.balances()[signal.semaphore].left > 0:
+            continue  # nobody waits for it: AO301 says so
         yield Finding(
             code,
             f"device {analysis.device(touch.mark)} can leave the kernel before this signal of device "
@@ -144,12 +146,7 @@ def _early_finding(analysis: Analysis, code: str, touch: Touch, event: Any, numb
         f"{what} of device {sender} {rest}{analysis.when(event.site)}",
         event.site,
         "exchange barrier signals with that very device before the first remote operation to it",
-        lines(("the kernel", event_location(analysis, touch.mark))),
+        analysis.may_let_go(touch.point),
         frozenset(subjects),
         touch,
     )
-
-
-def event_location(analysis: Analysis, point: Point) -> Any:
-    """The line of the event at a point."""
-    return analysis.event(point).site.location

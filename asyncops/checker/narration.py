@@ -1,0 +1,220 @@
+"""A schedule told in a few steps, in the user's terms: who starts what, what is waited for, what then goes wrong.
+
+Everything up to the first copy that matters is one line; what does not fit in is left out from the middle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+
+from asyncops.checker.events import Access, Half, Point, Program, Signal, Site, Start, Wait
+from asyncops.checker.machine import Advance, Machine, Move, Step, half_of
+from asyncops.checker.outcomes import Claim, Outside, Overlap, Stuck, outcome_of
+from asyncops.checker.races import Use
+
+_MOST_LINES = 12
+_MOST_STUCK = 6
+
+
+def narrate(program: Program, steps: Sequence[Step], claim: Claim) -> list[str]:
+    """The lines of a schedule, without numbers."""
+    teller = _Teller(program, steps, claim)
+    story, end = list(teller.story()), list(teller.end())
+    room = _MOST_LINES - len(end)
+    if len(story) > room:
+        tail = room - 3
+        left_out = len(story) - 2 - tail
+        story = [*story[:2], f"... ({left_out} more steps)", *story[-tail:]]
+    return story + end
+
+
+class _Teller:
+    def __init__(self, program: Program, steps: Sequence[Step], claim: Claim) -> None:
+        self.program, self.steps, self.claim = program, steps, claim
+        self.at = [0] * len(program.cores)
+        self._cores_of = Counter(core.device for core in program.cores)
+        self.key_starts = {(point.core, point.index) for point in self._key_points()}
+
+    def _key_points(self) -> Iterator[Point]:
+        if isinstance(self.claim, Overlap):
+            yield from (
+                use.begin for use in (self.claim.race.first, self.claim.race.second) if use.copy is not None
+            )
+        elif isinstance(self.claim, Outside) and self.claim.point.half is not None:
+            yield self.claim.point
+
+    def story(self) -> Iterator[str]:
+        """What happens, step by step."""
+        if isinstance(self.claim, Stuck):
+            stops = {step.core: step.stop for step in self.steps if isinstance(step, Advance)}
+            yield f"every core runs as far as it can, every copy completes ({sum(stops.values())} events)"
+            return
+        number = self._prelude_length()
+        yield from self._prelude(self.steps[:number])
+        for step in self.steps[number:]:
+            if isinstance(step, Advance):
+                yield from self._advance(step)
+            elif isinstance(step, Move) and (step.half.half is Half.WRITE_DONE or self._matters(step)):
+                yield self._move(step)
+
+    def _prelude_length(self) -> int:
+        """How many steps come before the first copy that matters is started."""
+        at = [0] * len(self.at)
+        for number, step in enumerate(self.steps):
+            if isinstance(step, Advance):
+                if any(core == step.core and at[core] <= i < step.stop for core, i in self.key_starts):
+                    return number
+                at[step.core] = step.stop
+        return 0
+
+    def _prelude(self, steps: Sequence[Step]) -> Iterator[str]:
+        for step in steps:
+            if isinstance(step, Advance):
+                self.at[step.core] = step.stop
+        went = [core for core, stop in enumerate(self.at) if stop]
+        if went:
+            parts = [f"{self.core(c)} runs to {self.place(c, self.at[c] - 1)}" for c in went[:3]]
+            more = f"; {len(went) - 3} more cores run, too" if len(went) > 3 else ""
+            yield "; ".join(parts) + more
+
+    def _advance(self, step: Advance) -> Iterator[str]:
+        core, start = step.core, self.at[step.core]
+        stops = sorted(i for c, i in self.key_starts if c == core and start <= i < step.stop)
+        for index in stops:
+            if index > start:
+                yield self._stretch(core, start, index)
+            yield f"{self.core(core)} starts {self.copy(core, index)} ({self.place(core, index)})"
+            start = index + 1
+        if start < step.stop:
+            yield self._stretch(core, start, step.stop)
+        self.at[core] = step.stop
+
+    def _stretch(self, core: int, start: int, stop: int) -> str:
+        first, last = self.program.cores[core].events[start], self.program.cores[core].events[stop - 1]
+        if isinstance(first, Wait):
+            verb = (
+                f"passes its wait for {first.amount} on {self.semaphore(first)} ({self.place(core, start)})"
+            )
+        elif stop - start == 1:
+            return f"{self.core(core)} {self._doing(core, start)} ({self.place(core, start)})"
+        else:
+            verb = ""
+        if stop - start == 1:
+            return f"{self.core(core)} {verb}"
+        onward = f"{self._doing(core, stop - 1)} " if isinstance(last, Signal) else ""
+        runs = f"runs on to {self.place(core, stop - 1)}" + (f", where it {onward.strip()}" if onward else "")
+        return f"{self.core(core)} {verb} and {runs}" if verb else f"{self.core(core)} {runs}"
+
+    def _doing(self, core: int, index: int) -> str:
+        event = self.program.cores[core].events[index]
+        if isinstance(event, Access):
+            return f"{'writes' if event.write else 'reads'} {event.site.label or 'memory'}"
+        if isinstance(event, Start):
+            return f"starts {self.copy(core, index)}"
+        if isinstance(event, Signal):
+            return f"signals {event.amount} on {self.semaphore(event)}"
+        if isinstance(event, Wait):
+            return f"waits for {event.amount} on {self.semaphore(event)}"
+        return {"enter": "enters the kernel", "exit": "leaves the kernel"}.get(
+            event.kind, f"does its {event.kind}"
+        )
+
+    def _matters(self, step: Move) -> bool:
+        return (step.half.core, step.half.index) in self.key_starts
+
+    def _move(self, step: Move) -> str:
+        core, index = step.half.core, step.half.index
+        event = self.program.cores[core].events[index]
+        assert isinstance(event, Start)
+        name = self.copy(core, index)
+        if step.done:
+            return f"{name} {'completes' if step.half.half is Half.WRITE_DONE else 'has read its source'}"
+        semaphore, amount = half_of(event.copy, step.half.half)
+        return f"{name} is under way: it has counted {step.count} of {amount} on {semaphore}"
+
+    def end(self) -> Iterator[str]:
+        """What is wrong in the state that the schedule leads to."""
+        if isinstance(self.claim, Overlap):
+            first, second = self.claim.race.first, self.claim.race.second
+            if first.copy is None:
+                first, second = second, first
+            yield f"{self._using(second)} while {self._still(first)}"
+        elif isinstance(self.claim, Outside):
+            yield self._outside(self.claim)
+        else:
+            yield from self._stuck()
+
+    def _using(self, use: Use) -> str:
+        if use.copy is None:
+            return f"{self.core(use.begin.core)} {self._doing(*_place(use))} ({self.place(*_place(use))})"
+        return self._still(use)
+
+    def _still(self, use: Use) -> str:
+        if use.copy is None:
+            return self._using(use)
+        what = "writing its destination" if use.end.half is Half.WRITE_DONE else "reading its source"
+        return f"{self.copy(*_place(use))} (started at {self.place(*_place(use))}) may still be {what}"
+
+    def _outside(self, claim: Outside) -> str:
+        point, mark = claim.point, claim.mark
+        if point.half is None:
+            where = point.core, point.index
+            deed = f"{self.core(point.core)} {self._doing(*where)} ({self.place(*where)})"
+        else:
+            verb = "writes its destination" if point.half is Half.WRITE_DONE else "reads its source"
+            deed = f"{self.copy(point.core, point.index)} {verb}"
+        when = f"before {self.core(mark.core)}" if claim.early else f"after {self.core(mark.core)}"
+        return f"{deed} {when} {self._doing(mark.core, mark.index)} ({self.place(mark.core, mark.index)})"
+
+    def _stuck(self) -> Iterator[str]:
+        machine = Machine(self.program)
+        for step in self.steps:
+            machine.take(step)
+        stuck = outcome_of(self.program, machine.at, machine.counts).stuck
+        for wait in stuck[:_MOST_STUCK]:
+            core, index = wait.point.core, wait.point.index
+            if wait.semaphore is None:
+                yield f"{self.core(core)} waits at a barrier that not every core reaches ({self.place(core, index)})"
+                continue
+            yield (
+                f"{self.core(core)} {self._doing(core, index)} ({self.place(core, index)}) for ever: "
+                f"{wait.count} there, of {wait.signalled} ever signalled"
+            )
+        if len(stuck) > _MOST_STUCK:
+            yield f"{len(stuck) - _MOST_STUCK} more cores are stuck likewise"
+
+    def core(self, core: int) -> str:
+        """A core's name."""
+        it = self.program.cores[core]
+        return it.name or (
+            f"device {it.device}" + (f" core {it.index}" if self._cores_of[it.device] > 1 else "")
+        )
+
+    def place(self, core: int, index: int) -> str:
+        """Where and when an event stands."""
+        events = self.program.cores[core].events
+        if not 0 <= index < len(events):
+            return "the end"
+        event = events[index]
+        copy_site = event.copy.site if isinstance(event, Start) else Site()
+        location = event.site.location or copy_site.location
+        line = f"{PurePath(location.file).name}:{location.line}" if location else f"event {index}"
+        moment = event.site.moment or copy_site.moment
+        return f"{line}, {moment}" if moment else line
+
+    def copy(self, core: int, index: int) -> str:
+        """A copy, by its name or by where it was started."""
+        event = self.program.cores[core].events[index]
+        assert isinstance(event, Start)
+        name = event.copy.name or event.copy.site.label or event.site.label
+        return f"the copy {name}" if name else f"the copy of {self.place(core, index)}"
+
+    def semaphore(self, event: Wait | Signal) -> str:
+        """A semaphore as the user wrote it."""
+        return event.site.label or str(event.semaphore)
+
+
+def _place(use: Use) -> tuple[int, int]:
+    return use.begin.core, use.begin.index

@@ -1,0 +1,418 @@
+"""Searching for schedules: greedy runs that hold something back, and the choices that are left.
+
+Withholding is all the steering there is: some cores must not pass an event, some halves of copies must not complete
+(they count all but one). Everything else runs as far as it can. More counts never hurt, and a wait on a semaphore that
+no other core waits on takes nothing from anybody, so such a run reaches whatever can be reached, and one run decides
+whether two uses can both be open. Only where several cores wait on one semaphore does it matter who comes first: those
+waits are tried in every order, within a budget.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from asyncops.checker.events import Half, Point, Program, Signal, Start, Wait
+from asyncops.checker.machine import Advance, Machine, Move, Step, half_of
+
+
+class Add(NamedTuple):
+    """``amount`` counted on semaphore number ``semaphore``, by a core's signal or by half a copy."""
+
+    semaphore: int
+    amount: int
+    half: Half | None
+
+
+class Op(NamedTuple):
+    """An event that matters to others: a wait, a signal, the start of a copy, or a barrier before the event."""
+
+    position: int
+    wait: int = -1
+    need: int = 0
+    take: int = 0
+    adds: tuple[Add, ...] = ()
+    gate: int = -1
+
+
+class Segment(NamedTuple):
+    """A stretch of a run: ``core`` went from event ``start`` to event ``stop``."""
+
+    core: int
+    start: int
+    stop: int
+
+
+@dataclass(slots=True)
+class Position:
+    """A state of a greedy run. Copies move as far as they may at once, so where the cores are says all."""
+
+    at: list[int]
+    next_op: list[int]
+    counts: list[int]
+    arrived: list[int]
+    gated: set[int] = field(default_factory=set)
+    path: tuple[object, Segment] | None = None
+
+    def copy(self) -> Position:
+        """A state to go on from independently."""
+        return Position(
+            list(self.at),
+            list(self.next_op),
+            list(self.counts),
+            list(self.arrived),
+            set(self.gated),
+            self.path,
+        )
+
+    def segments(self) -> list[Segment]:
+        """How the run came here."""
+        found: list[Segment] = []
+        path = self.path
+        while path is not None:
+            path, segment = path  # type: ignore[assignment]
+            found.append(segment)
+        return found[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Restraint:
+    """What a run must not do: pass ``holds[core]``, complete a half in ``withheld``."""
+
+    holds: dict[int, int] = field(default_factory=dict)
+    withheld: frozenset[Point] = frozenset()
+
+    def amount(self, core: int, position: int, add: Add) -> int:
+        """How much of ``add`` can be counted."""
+        if add.half is None or not self.withheld:
+            return add.amount
+        stopped = Point(core, position, add.half) in self.withheld or (
+            add.half is Half.WRITE_DONE and Point(core, position, Half.READ_DONE) in self.withheld
+        )
+        return add.amount - stopped
+
+
+class Runner:
+    """A program prepared for greedy runs. ``contested``: semaphores that more than one core waits on."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.numbers: dict[Hashable, int] = {}
+        self.ops: list[list[Op]] = [self._read(core) for core in range(len(program.cores))]
+        waiters: defaultdict[int, set[int]] = defaultdict(set)
+        for core, ops in enumerate(self.ops):
+            for op in ops:
+                if op.wait >= 0:
+                    waiters[op.wait].add(core)
+        self.contested = {semaphore for semaphore, cores in waiters.items() if len(cores) > 1}
+
+    def number(self, semaphore: Hashable) -> int:
+        """The number of a semaphore."""
+        return self.numbers.setdefault(semaphore, len(self.numbers))
+
+    def _read(self, core: int) -> list[Op]:
+        gates: defaultdict[int, list[int]] = defaultdict(list)
+        for number, points in enumerate(self.program.barriers):
+            for other, index in points:
+                if other == core:
+                    gates[index + 1].append(number)
+        ops: list[Op] = []
+        events = self.program.cores[core].events
+        for position, event in enumerate(events):
+            ops += [Op(position, gate=g) for g in gates.pop(position, ())] if gates else []
+            if isinstance(event, Wait):
+                take = event.amount if event.decrement else 0
+                ops.append(Op(position, self.number(event.semaphore), event.amount, take))
+            elif isinstance(event, Signal):
+                ops.append(Op(position, adds=(Add(self.number(event.semaphore), event.amount, None),)))
+            elif isinstance(event, Start):
+                ops.append(Op(position, adds=tuple(self._adds(event))))
+        ops += [Op(position, gate=g) for position, numbers in gates.items() for g in numbers]
+        return ops
+
+    def _adds(self, start: Start) -> Iterator[Add]:
+        for half in Half:
+            semaphore, amount = half_of(start.copy, half)
+            if semaphore is not None and amount:
+                yield Add(self.number(semaphore), amount, half)
+
+    def beginning(self) -> Position:
+        """The state before anything has happened."""
+        cores = len(self.ops)
+        counts = [self.program.initial.get(semaphore, 0) for semaphore in self.numbers]
+        return Position([0] * cores, [0] * cores, counts, [0] * len(self.program.barriers))
+
+    def run(
+        self, state: Position, restraint: Restraint, cores: Sequence[int], goal: Goal | None = None
+    ) -> bool:
+        """Run everything, the given cores first, until nothing but contested waits can go on or the goal is met."""
+        ready = deque(cores)
+        ready.extend(core for core in range(len(self.ops)) if core not in ready)
+        parked: defaultdict[int, list[int]] = defaultdict(list)
+        while ready:
+            core = ready.popleft()
+            start = state.at[core]
+            woken = self._run_core(state, restraint, core, parked)
+            if state.at[core] > start:
+                state.path = (state.path, Segment(core, start, state.at[core]))
+            ready.extend(woken)
+            if goal is not None and goal(state):
+                return True
+        return False
+
+    def _run_core(
+        self, state: Position, restraint: Restraint, core: int, parked: defaultdict[int, list[int]]
+    ) -> list[int]:
+        """Run one core until it blocks; the cores that its signals may wake."""
+        ops, counts, i = self.ops[core], state.counts, state.next_op[core]
+        hold = restraint.holds.get(core, len(self.program.cores[core].events))
+        woken: list[int] = []
+        while i < len(ops):
+            op = ops[i]
+            if op.gate >= 0:
+                if op.position > hold or not self._pass_gate(state, core, i, woken, parked):
+                    break
+            elif op.position >= hold:
+                break
+            elif op.wait >= 0:
+                if op.wait in self.contested:
+                    break
+                if counts[op.wait] < op.need:
+                    parked[op.wait].append(core)
+                    break
+                counts[op.wait] -= op.take
+            else:
+                for add in op.adds:
+                    counts[add.semaphore] += restraint.amount(core, op.position, add)
+                    woken += parked.pop(add.semaphore, ())
+            i += 1
+        state.next_op[core] = i
+        state.at[core] = min(hold, ops[i].position) if i < len(ops) else hold
+        return woken
+
+    def _pass_gate(
+        self, state: Position, core: int, i: int, woken: list[int], parked: defaultdict[int, list[int]]
+    ) -> bool:
+        gate = self.ops[core][i].gate
+        if core not in state.gated:
+            state.gated.add(core)
+            state.arrived[gate] += 1
+        if state.arrived[gate] < len(self.program.barriers[gate]):
+            parked[-1 - gate].append(core)
+            return False
+        woken += parked.pop(-1 - gate, ())
+        state.gated.discard(core)
+        return True
+
+    def is_gated(self, state: Position, core: int) -> bool:
+        """A barrier keeps the core from its next event (or has not been passed yet)."""
+        ops, i = self.ops[core], state.next_op[core]
+        return i < len(ops) and ops[i].gate >= 0 and ops[i].position == state.at[core]
+
+    def choices(self, state: Position, restraint: Restraint) -> list[int]:
+        """The cores at a contested wait that could return now."""
+        found: list[int] = []
+        for core, ops in enumerate(self.ops):
+            i = state.next_op[core]
+            if i < len(ops) and ops[i].wait in self.contested:
+                held = ops[i].position >= restraint.holds.get(core, ops[i].position + 1)
+                if not held and state.counts[ops[i].wait] >= ops[i].need:
+                    found.append(core)
+        return found
+
+    def choose(self, state: Position, core: int) -> Position:
+        """The state after ``core`` has passed its contested wait."""
+        after = state.copy()
+        op = self.ops[core][after.next_op[core]]
+        after.counts[op.wait] -= op.take
+        after.next_op[core] += 1
+        after.at[core] = op.position + 1
+        after.path = (after.path, Segment(core, op.position, op.position + 1))
+        return after
+
+
+Goal = Callable[[Position], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The result of a search: the state looked for, or None; ``exhaustive`` when no schedule was left untried."""
+
+    state: Position | None
+    exhaustive: bool
+
+
+def search(
+    runner: Runner,
+    restraint: Restraint,
+    goal: Goal,
+    budget: int,
+    first: Sequence[int] = (),
+    stuck: bool = False,
+) -> Found:
+    """Look for a state with the goal; with ``stuck``, among those only where nothing can go on.
+
+    ``budget`` bounds the states that are tried where several cores contend for a semaphore.
+    """
+    stack, seen = [runner.beginning()], set[tuple[int, ...]]()
+    for _ in range(max(1, budget)):
+        state = stack.pop()
+        met = runner.run(state, restraint, first, None if stuck else goal)
+        choices = [] if met else runner.choices(state, restraint)
+        if met or (stuck and not choices and goal(state)):
+            return Found(state, True)
+        for core in reversed(choices):
+            after = runner.choose(state, core)
+            key = tuple(after.at)
+            if key not in seen:
+                seen.add(key)
+                stack.append(after)
+        if not stack:
+            return Found(None, True)
+    return Found(None, False)
+
+
+class _Slice:
+    """The part of a run that is needed to bring some cores as far as they came."""
+
+    def __init__(self, runner: Runner, segments: Sequence[Segment], restraint: Restraint) -> None:
+        self.runner, self.segments, self.restraint = runner, segments, restraint
+        self.arrivals: defaultdict[int, list[tuple[int, int]]] = defaultdict(
+            list
+        )  # the (core, position) of each
+        self.totals: defaultdict[int, list[int]] = defaultdict(lambda: [0])
+        self.used: defaultdict[int, int] = defaultdict(int)
+        self.needs: dict[tuple[int, int], int] = {}  # per wait, how many of the first arrivals it relies on
+        self.first_op = [[op.position for op in ops] for ops in runner.ops]
+        self.initial = runner.beginning().counts
+        for segment in segments:
+            self._read(segment)
+
+    def _ops(self, core: int, start: int, stop: int) -> list[Op]:
+        positions = self.first_op[core]
+        return self.runner.ops[core][bisect_left(positions, start) : bisect_left(positions, stop)]
+
+    def _read(self, segment: Segment) -> None:
+        core = segment.core
+        for op in self._ops(*segment):
+            for add in op.adds:
+                amount = self.restraint.amount(core, op.position, add)
+                self.arrivals[add.semaphore].append((core, op.position))
+                self.totals[add.semaphore].append(self.totals[add.semaphore][-1] + amount)
+            if op.wait >= 0:
+                need = self.used[op.wait] + op.need - self.initial[op.wait]
+                self.needs[core, op.position] = bisect_left(self.totals[op.wait], need)
+                self.used[op.wait] += op.take
+
+    def cut(self, goals: Mapping[int, int], ready: Iterable[int]) -> list[Segment]:
+        """The segments, each cut where its core is no longer needed."""
+        stops = [0] * len(self.runner.ops)
+        todo = list(goals.items())
+        for core in ready:
+            gates = self._ops(core, goals[core], goals[core] + 1)
+            todo += [goal for op in gates if op.gate >= 0 for goal in self._required(core, op)]
+        while todo:
+            core, stop = todo.pop()
+            start = stops[core]
+            if stop > start:
+                stops[core] = stop
+                for op in self._ops(core, start, stop):
+                    todo += self._required(core, op)
+        clipped = (Segment(s.core, s.start, min(s.stop, stops[s.core])) for s in self.segments)
+        return [segment for segment in clipped if segment.stop > segment.start]
+
+    def _required(self, core: int, op: Op) -> Iterator[tuple[int, int]]:
+        if op.gate >= 0:
+            yield from ((other, index + 1) for other, index in self.runner.program.barriers[op.gate])
+        elif op.wait >= 0:
+            arrivals = self.arrivals[op.wait]
+            yield from ((c, p + 1) for c, p in arrivals[: self.needs[core, op.position]])
+
+
+def needed_part(
+    runner: Runner,
+    segments: Sequence[Segment],
+    restraint: Restraint,
+    goals: Mapping[int, int],
+    ready: Iterable[int] = (),
+) -> list[Segment]:
+    """What of a run is needed for each core of ``goals`` to come to its event (``ready``: past barriers before it)."""
+    return _Slice(runner, segments, restraint).cut(goals, ready)
+
+
+def compose(program: Program, segments: Sequence[Segment], restraint: Restraint) -> list[Step] | None:
+    """The steps of a run, copies moving only when a wait needs it; None where they do not suffice."""
+    return _Composer(program, restraint).compose(segments)
+
+
+class _Composer:
+    def __init__(self, program: Program, restraint: Restraint) -> None:
+        self.machine = Machine(program)
+        self.restraint = restraint
+        self.steps: list[Step] = []
+        self.waiting: defaultdict[Hashable, deque[Point]] = defaultdict(deque)
+
+    def compose(self, segments: Sequence[Segment]) -> list[Step] | None:
+        for segment in segments:
+            while self.machine.at[segment.core] < segment.stop:
+                start = self.machine.at[segment.core]
+                self._advance(segment)
+                stop = self.machine.at[segment.core]
+                if stop > start:
+                    self.steps.append(Advance(segment.core, stop))
+                if stop < segment.stop and not self._feed(segment.core):
+                    return None
+        return self.steps
+
+    def _advance(self, segment: Segment) -> None:
+        machine, core = self.machine, segment.core
+        events = machine.program.cores[core].events
+        while machine.at[core] < segment.stop and machine.can_advance(core):
+            position = machine.at[core]
+            machine.advance(core)
+            event = events[position]
+            if isinstance(event, Start):
+                for half in Half:
+                    semaphore, amount = half_of(event.copy, half)
+                    if semaphore is not None and amount:
+                        self.waiting[semaphore].append(Point(core, position, half))
+
+    def _feed(self, core: int) -> bool:
+        """Let copies move until the wait of ``core`` can return; what is to be delayed moves last."""
+        machine = self.machine
+        events, at = machine.program.cores[core].events, machine.at[core]
+        wait = events[at] if at < len(events) else None
+        if not isinstance(wait, Wait) or not machine.gate_is_open(core):
+            return False
+        delayed: list[Point] = []
+        halves = self.waiting[wait.semaphore]
+        while machine.counts[wait.semaphore] < wait.amount and halves:
+            half = halves.popleft()
+            if not self._finish(half):
+                delayed.append(half)
+        for half in delayed:
+            if machine.counts[wait.semaphore] < wait.amount:
+                _, amount = half_of(machine.flying[Point(half.core, half.index)], half.half)
+                self._move(Move(half, max(amount - 1, 0), False))
+        halves.extendleft(reversed(delayed))
+        return machine.counts[wait.semaphore] >= wait.amount
+
+    def _finish(self, half: Point) -> bool:
+        """Complete a half (and before a write the read), unless that is to be withheld."""
+        read = Point(half.core, half.index, Half.READ_DONE)
+        before = (read,) if half.half is Half.WRITE_DONE else ()
+        if not self.restraint.withheld.isdisjoint((half, *before)):
+            return False
+        for point in (*before, half):
+            if point not in self.machine.done:
+                copy = self.machine.flying[Point(point.core, point.index)]
+                self._move(Move(point, half_of(copy, point.half)[1], True))
+        return True
+
+    def _move(self, step: Move) -> None:
+        if step.done or self.machine.moved.get(step.half, 0) < step.count:
+            self.machine.take(step)
+            self.steps.append(step)
