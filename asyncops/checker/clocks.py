@@ -32,9 +32,9 @@ Clock = Sequence[int]
 class Feed:
     """What one core's signals and copies add to one semaphore, in program order."""
 
-    positions: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list[int])
     totals: list[int] = field(default_factory=lambda: [0])
-    syncs: list[int] = field(default_factory=list)
+    syncs: list[int] = field(default_factory=list[int])
 
     def add(self, position: int, amount: int, sync: int) -> None:
         """Append a contribution; ``sync`` is the last synchronisation of its core before it (-1: none)."""
@@ -54,9 +54,9 @@ class Feed:
 class Drain:
     """What one core waits for on one semaphore, in program order. ``taken[k]``: taken off by the first ``k``."""
 
-    positions: list[int] = field(default_factory=list)
-    syncs: list[int] = field(default_factory=list)
-    amounts: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list[int])
+    syncs: list[int] = field(default_factory=list[int])
+    amounts: list[int] = field(default_factory=list[int])
     taken: list[int] = field(default_factory=lambda: [0])
 
     def add(self, position: int, sync: int, amount: int, decrement: bool) -> None:
@@ -81,8 +81,8 @@ class Channel:
 
     number: int
     initial: int
-    feeds: dict[int, Feed] = field(default_factory=dict)
-    drains: dict[int, Drain] = field(default_factory=dict)
+    feeds: dict[int, Feed] = field(default_factory=dict[int, Feed])
+    drains: dict[int, Drain] = field(default_factory=dict[int, Drain])
 
     @property
     def is_simple(self) -> bool:
@@ -500,7 +500,8 @@ class _Fixpoint:
 
         Searched up or down from ``guess``, one contribution after the other: the nearer the guess the better.
         """
-        have, known = channel.initial, {}
+        have = channel.initial
+        known: dict[int, int] = {}
         for core, cut in cuts.items():
             feed = channel.feeds[core]
             known[core] = min(cut, self._within(feed, core, target, max(floor, guess)))

@@ -33,8 +33,8 @@ class Completion:
     position: int
     copy: Copy
     half: Half
-    shortfall: dict[int, int] = field(default_factory=dict)
-    witnesses: list[Witness] = field(default_factory=list)
+    shortfall: dict[int, int] = field(default_factory=dict[int, int])
+    witnesses: list[Witness] = field(default_factory=list[Witness])
 
     @property
     def point(self) -> Point:

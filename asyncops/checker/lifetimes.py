@@ -61,8 +61,8 @@ class _Life:
 
     core: int
     enters: list[int]
-    begins: list[tuple[int, Box | None]] = field(default_factory=list)
-    ends: list[tuple[int, Box | None]] = field(default_factory=list)
+    begins: list[tuple[int, Box | None]] = field(default_factory=list[tuple[int, Box | None]])
+    ends: list[tuple[int, Box | None]] = field(default_factory=list[tuple[int, Box | None]])
 
     def span(self, box: Box | None, toucher: int) -> Span:
         """Where ``toucher`` may touch the part ``box``."""

@@ -153,8 +153,8 @@ class Scheduler:
             return state.at[mark.core] > mark.index
 
         if point.half is not None:
-            goal = [lambda state: happened(state) and passed(state)]
-            return goal, [Restraint({mark.core: limit}, frozenset((point,)))]
+            both: Goal = lambda state: happened(state) and passed(state)  # noqa: E731
+            return [both], [Restraint({mark.core: limit}, frozenset((point,)))]
         first = {mark.core: limit} | {point.core: point.index}
         return [passed, happened], [Restraint(first), Restraint({mark.core: limit})]
 

@@ -46,6 +46,13 @@ class Segment(NamedTuple):
     stop: int
 
 
+class Path(NamedTuple):
+    """How a run came to be where it is; runs that branch share their past."""
+
+    before: Path | None
+    last: Segment
+
+
 @dataclass(slots=True)
 class Position:
     """A state of a greedy run. Copies move as far as they may at once, so where the cores are says all."""
@@ -54,8 +61,8 @@ class Position:
     next_op: list[int]
     counts: list[int]
     arrived: list[int]
-    gated: set[int] = field(default_factory=set)
-    path: tuple[object, Segment] | None = None
+    gated: set[int] = field(default_factory=set[int])
+    path: Path | None = None
 
     def copy(self) -> Position:
         """A state to go on from independently."""
@@ -73,8 +80,8 @@ class Position:
         found: list[Segment] = []
         path = self.path
         while path is not None:
-            path, segment = path  # type: ignore[assignment]
-            found.append(segment)
+            found.append(path.last)
+            path = path.before
         return found[::-1]
 
 
@@ -82,7 +89,7 @@ class Position:
 class Restraint:
     """What a run must not do: pass ``holds[core]``, complete a half in ``withheld``."""
 
-    holds: dict[int, int] = field(default_factory=dict)
+    holds: dict[int, int] = field(default_factory=dict[int, int])
     withheld: frozenset[Point] = frozenset()
 
     def amount(self, core: int, position: int, add: Add) -> int:
@@ -157,7 +164,7 @@ class Runner:
             start = state.at[core]
             woken = self._run_core(state, restraint, core, parked)
             if state.at[core] > start:
-                state.path = (state.path, Segment(core, start, state.at[core]))
+                state.path = Path(state.path, Segment(core, start, state.at[core]))
             ready.extend(woken)
             if goal is not None and goal(state):
                 return True
@@ -230,7 +237,7 @@ class Runner:
         after.counts[op.wait] -= op.take
         after.next_op[core] += 1
         after.at[core] = op.position + 1
-        after.path = (after.path, Segment(core, op.position, op.position + 1))
+        after.path = Path(after.path, Segment(core, op.position, op.position + 1))
         return after
 
 
