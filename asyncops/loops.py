@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from asyncops.regions import is_ref
+from asyncops.sharing import Shared
 from stateful._jax.jaxprs import Literal
 from stateful._jax.rewriting import Environment, evaluate
 from stateful.higher_order import Body, Call, While, normal_form
@@ -15,58 +16,74 @@ Carry = list[Any]
 
 
 class Loop:
-    """A ``while`` with its constants bound. ``run`` evaluates bodies, with their own operations in order."""
+    """A ``while`` with its constants bound.
 
-    def __init__(self, form: While, operands: Sequence[Any], run: Run) -> None:
+    Args:
+        form: the loop.
+        operands: its operands.
+        shared: what it would hold twice; `init` and the other lists of what is carried are without that.
+        run: evaluates the body, with its own operations in order.
+    """
+
+    def __init__(self, form: While, operands: Sequence[Any], shared: Shared, run: Run) -> None:
         m, n = len(form.cond_consts), len(form.body_consts)
+        operands = shared.copy(operands)
         self.form = form
-        self.init: Carry = list(operands[m + n :])
+        self.init: Carry = shared.reduce(operands[m + n :])
+        self._shared = shared
         self._cond_consts, self._body_consts = operands[:m], operands[m : m + n]
         self._run = run
-        self._counting = _counting(form)
+        self._counting = counting(form)
 
     def cond(self, carry: Sequence[Any]) -> Any:
         """Whether another iteration follows."""
-        return _bind(self.form.cond, evaluate, (*self._cond_consts, *carry))[0]
+        return self._cond(self._shared.expand(carry))
+
+    def _cond(self, carry: Sequence[Any]) -> Any:
+        return evaluate_body(self.form.cond, (*self._cond_consts, *carry), evaluate)[0]
 
     def body(self, carry: Sequence[Any]) -> Carry:
         """One iteration."""
-        return _bind(self.form.body, self._run, (*self._body_consts, *carry))
+        values = (*self._body_consts, *self._shared.expand(carry))
+        return self._shared.reduce(evaluate_body(self.form.body, values, self._run))
 
-    @property
-    def counts(self) -> bool:
-        """True when the condition depends on counters only, so that `cond_after_one` can be asked."""
-        return self._counting is not None
+    def whole(self, carry: Sequence[Any]) -> Carry:
+        """All that the loop carries."""
+        return self._shared.expand(carry)
 
     def cond_after_one(self, carry: Sequence[Any]) -> Any:
-        """What `cond` will be after one more iteration, which is not run for that."""
+        """What `cond` will be after one more iteration, which is not run for that; only where the loop `counts`."""
         body = self.form.body
-        env = Environment(body.jaxpr, *_split(body, (*self._body_consts, *carry)))
+        whole = self._shared.expand(carry)
+        env = Environment(body.jaxpr, *bound(body, (*self._body_consts, *whole)))
         for eqn in self._counting or ():
             env.run(eqn)
         known = [v in env or isinstance(v, Literal) for v in body.outputs]
-        after = [env[v] if k else old for v, k, old in zip(body.outputs, known, carry, strict=True)]
-        return self.cond(after)
+        return self._cond([env[v] if k else x for v, k, x in zip(body.outputs, known, whole, strict=True)])
 
 
-def _split(body: Body, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-    """The values of a body's constants and arguments."""
+def bound(body: Body, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """The values of a body's constants and arguments, given those of its inputs."""
     if body.consts:
         return body.consts, values
     n = len(body.jaxpr.constvars)
     return values[:n], values[n:]
 
 
-def _bind(body: Body, run: Run, values: Sequence[Any]) -> Carry:
-    return list(run(body.jaxpr, *_split(body, values)))
+def evaluate_body(body: Body, values: Sequence[Any], run: Run) -> Carry:
+    """A body's results, given the values of its inputs."""
+    return list(run(body.jaxpr, *bound(body, values)))
 
 
 def _variables(atoms: Any) -> set[Any]:
     return {v for v in atoms if not isinstance(v, Literal)}
 
 
-def _counting(form: While) -> list[Any] | None:
-    """The equations of the body on which the next condition depends; None if one of them has an effect or is a loop."""
+def counting(form: While) -> list[Any] | None:
+    """The equations of the body on which the next condition depends; None if one of them has an effect or is a loop.
+
+    Where there are such equations, the condition can be evaluated one iteration ahead.
+    """
     looked_at = _variables(form.cond.outputs)
     for eqn in form.cond.jaxpr.eqns:
         looked_at |= _variables(eqn.invars)

@@ -18,15 +18,18 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from asyncops import branching, linearity, pairing
+from asyncops import linearity
 from asyncops.barriers import tie
+from asyncops.branching import run_branches
 from asyncops.landing import Landed, futures_among, held_results
 from asyncops.ops import done_p
+from asyncops.pairing import run_scan, run_while, starts_on_arrays
 from asyncops.regions import Region, is_dropped, is_ref, touches_futures
+from asyncops.sharing import private, private_starts, shared
 from stateful._jax.inflight import is_handle, is_in_flight
 from stateful._jax.jaxprs import Literal
 from stateful._jax.calls import call, new_call
-from stateful._jax.rewriting import Environment, changed_bodies, retrace, trace
+from stateful._jax.rewriting import Environment, at_source_of, changed_bodies, retrace, trace
 from stateful.higher_order import Branch, Scan, While, normal_form
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -81,18 +84,37 @@ def _rewrite(jaxpr: Any) -> Any:
 ordered_p = new_call("async_program_order", _rewrite)
 
 
-def order(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
-    """Runs a jaxpr with barriers around what it starts and finishes."""
-    return _Ordered(jaxpr, consts, args).run()
+def order(
+    jaxpr: Any,
+    consts: Sequence[Any],
+    args: Sequence[Any],
+    fixed: Sequence[Any] = (),
+    copied_back: Sequence[int] = (),
+) -> list[Any]:
+    """Runs a jaxpr with barriers around what it starts and finishes.
+
+    Args:
+        jaxpr: an open jaxpr, such as the body of a loop.
+        consts: values of its constants.
+        args: values of its arguments.
+        fixed: those of its variables that an enclosing loop holds in every iteration.
+        copied_back: positions of the results that need a buffer of their own.
+
+    Returns:
+        Its results.
+    """
+    results = _Ordered(jaxpr, consts, args, fixed).run()
+    return [private(x) if n in copied_back else x for n, x in enumerate(results)]
 
 
 class _Ordered:
     """One jaxpr, run between barriers."""
 
-    def __init__(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> None:
+    def __init__(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], fixed: Sequence[Any]) -> None:
         self._region = Region(jaxpr)
         self._jaxpr = jaxpr
         self._env = Environment(jaxpr, consts, args)
+        self._private = private_starts(jaxpr, fixed)
 
     def run(self) -> list[Any]:
         region = self._region
@@ -108,7 +130,7 @@ class _Ordered:
                 self._tie(region.produced_before(position), _tokens(eqn.invars))
             self._run(eqn)
             if region.running_before(position + 1):
-                self._after(position + 1, _tokens((*eqn.outvars, *eqn.invars)))
+                self._after(position + 1, _tokens(eqn.outvars) or _tokens(filter(is_ref, eqn.invars)))
         self._resume(self._jaxpr.outvars)
         end = len(self._jaxpr.eqns)
         self._tie(region.produced_before(end), [v for v in self._jaxpr.outvars if is_handle(v.aval)])
@@ -119,15 +141,26 @@ class _Ordered:
     def _run(self, eqn: Any) -> None:
         env, form = self._env, normal_form(eqn)
         values = [env[v] for v in eqn.invars]
-        if isinstance(form, While) and pairing.starts_on_arrays(form.body.jaxpr):
-            futures = held_results(self._jaxpr, eqn)
-            env.define(eqn, pairing.run_while(form, values, futures, order))
+        if isinstance(form, (Scan, While)) and starts_on_arrays(form):
+            env.define(eqn, self._loop(eqn, form, values))
         elif isinstance(form, Branch) and futures_among(eqn.outvars):
-            env.define(eqn, branching.run_branches(form, values, held_results(self._jaxpr, eqn), order))
-        elif isinstance(form, Scan):
-            env.run(eqn, unroll=pairing.unrolling(eqn), **changed_bodies(eqn, order))
+            env.define(eqn, run_branches(form, values, held_results(self._jaxpr, eqn), order))
+        elif eqn in self._private:
+            env.run(eqn, operands=[private(x) for x in values])
         else:
             env.run(eqn, **changed_bodies(eqn, order))
+
+    def _loop(self, eqn: Any, form: Scan | While, values: Sequence[Any]) -> list[Any]:
+        futures = [held for held in held_results(self._jaxpr, eqn) if held.first < len(form.carry)]
+        held_twice = shared(self._jaxpr, form, futures)
+        body = form.jaxpr if isinstance(form, Scan) else form.body
+        consts = form.consts if isinstance(form, Scan) else form.body_consts
+        fixed = body.inputs[: len(consts)]
+        run = functools.partial(order, fixed=fixed, copied_back=held_twice.copied_back)
+        with at_source_of(eqn):
+            if isinstance(form, Scan):
+                return run_scan(form, values, eqn.params["unroll"], held_twice, run)
+            return run_while(form, values, futures, held_twice, run)
 
     def _lands(self, eqn: Any) -> bool:
         """Defines the result of a done whose future was finished early; resumes such futures for other equations."""

@@ -18,49 +18,85 @@ from jax import lax
 from asyncops import ops
 from asyncops.alternating import Alternation
 from asyncops.landing import Held, as_landed, choose, finish
-from asyncops.loops import Carry, Loop, Run
+from asyncops.loops import Carry, Loop, Run, counting, evaluate_body
 from asyncops.regions import touches_futures
+from asyncops.sharing import Shared
 from stateful._jax.jaxprs import parameter_jaxprs
-from stateful.higher_order import While
+from stateful.higher_order import Scan, While
 
 
-def starts_on_arrays(jaxpr: Any) -> bool:
-    """True when a jaxpr starts an operation on arrays, itself or in what it calls; Refs have buffers of their own."""
+def starts_on_arrays(form: Scan | While) -> bool:
+    """True when a loop's body starts an operation on arrays; operations on Refs have buffers of their own."""
+    return _starts((form.jaxpr if isinstance(form, Scan) else form.body).jaxpr)
+
+
+def _starts(jaxpr: Any) -> bool:
     return any(
         eqn.primitive is ops.start_p
-        or (touches_futures(eqn) and any(starts_on_arrays(b.jaxpr) for b in parameter_jaxprs(eqn)))
+        or (touches_futures(eqn) and any(_starts(body.jaxpr) for body in parameter_jaxprs(eqn)))
         for eqn in jaxpr.eqns
     )
 
 
-def unrolling(eqn: Any) -> int:
-    """How many iterations of a ``scan`` are to run at a time: an even number where its body starts operations.
+def run_scan(form: Scan, operands: Sequence[Any], unroll: int, shared: Shared, run: Run) -> list[Any]:
+    """Runs a ``scan`` whose body starts operations, two iterations (or a multiple) at a time.
 
-    ``scan`` runs what is left over behind its loop, and stays differentiable.
+    ``lax.scan`` runs what is left over behind its loop.
+
+    Args:
+        form: the loop.
+        operands: its operands.
+        unroll: how many iterations the program asked to run at a time.
+        shared: what the loop would hold twice.
+        run: evaluates bodies in order.
+
+    Returns:
+        Its results.
     """
-    asked: int = eqn.params["unroll"]
-    starts = any(starts_on_arrays(body.jaxpr) for body in parameter_jaxprs(eqn))
-    return asked * 2 if starts and asked % 2 else asked
+    m, n = len(form.consts), len(form.consts) + len(form.carry)
+    operands = shared.copy(operands)
+    consts = operands[:m]
+
+    def step(reduced: Carry, xs: Carry) -> tuple[Carry, Carry]:
+        results = evaluate_body(form.jaxpr, (*consts, *shared.expand(reduced), *xs), run)
+        return shared.reduce(results[: n - m]), results[n - m :]
+
+    carry, ys = lax.scan(
+        step,
+        shared.reduce(operands[m:n]),
+        operands[n:],
+        length=form.length,
+        reverse=form.reverse,
+        unroll=unroll * 2 if unroll % 2 else unroll,
+    )
+    return [*shared.expand(carry), *ys]
 
 
-def run_while(form: While, operands: Sequence[Any], futures: Sequence[Held], run: Run) -> list[Any]:
+def run_while(
+    form: While, operands: Sequence[Any], futures: Sequence[Held], shared: Shared, run: Run
+) -> list[Any]:
     """Runs a ``while`` whose body starts operations, two iterations at a time.
 
     Args:
         form: the loop.
         operands: its operands.
         futures: those among what it carries.
+        shared: what the loop would hold twice.
         run: evaluates bodies in order.
 
     Returns:
         What it carries in the end, with `asyncops.landing.Landed` in the place of futures: an iteration that is left
         over is run in a conditional, which no future may leave.
     """
-    loop = Loop(form, operands, run)
-    if not loop.counts:
+    if counting(form) is None:
+        loop = Loop(form, operands, shared.apart(form), run)
         return as_landed(Alternation(loop, futures).run(), futures)
+    loop = Loop(form, operands, shared, run)
     carry, again = _in_pairs(loop)
-    rest = [lambda: finish(carry, futures), lambda: finish(loop.body(carry), futures)]
+    rest = [
+        lambda: finish(loop.whole(carry), futures),
+        lambda: finish(loop.whole(loop.body(carry)), futures),
+    ]
     return as_landed(choose(again, rest), futures)
 
 

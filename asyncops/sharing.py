@@ -112,6 +112,13 @@ class Shared:
             carry[n] = ops.peek(carry[held.positions[0]], held.batch).reshape(shape)
         return carry
 
+    def apart(self, form: While) -> Shared:
+        """The same with copies in the place of pairs."""
+        consts = len(form.cond_consts) + len(form.body_consts)
+        paired = [n for n, _, _ in self.pairs]
+        copied = {*self.copied, *(consts + n for n in paired)}
+        return Shared((), tuple(sorted(copied)), tuple(sorted({*self.copied_back, *paired})))
+
     def copy(self, operands: Sequence[Any]) -> list[Any]:
         """The loop's operands, each in a buffer of its own."""
         return [private(x) if n in self.copied else x for n, x in enumerate(operands)]
