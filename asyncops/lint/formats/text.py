@@ -69,7 +69,7 @@ def _print_finding(console: Console, finding: Finding) -> None:
 def _details(finding: Finding) -> Iterator[tuple[str, list[str]]]:
     d = finding.diagnostic
     if finding.steps:
-        yield "how it happens", [f"{n}. {step_text(step)}" for n, step in enumerate(finding.steps, 1)]
+        yield "how it happens", numbered([step_text(step) for step in finding.steps])
     for below in d.secondary:
         where = f" at {wording.place(below.location)}" if below.location else ""
         yield f"follows from it, {below.code}{where}", [wording.printable(below.message)]
@@ -78,6 +78,11 @@ def _details(finding: Finding) -> Iterator[tuple[str, list[str]]]:
     if len(finding.targets) > 1:
         yield "seen in", [", ".join(finding.targets)]
     yield "more", [f"asyncops --explain {d.code}"]
+
+
+def numbered(lines: list[str]) -> list[str]:
+    """The lines with numbers; a single one needs none."""
+    return lines if len(lines) == 1 else [f"{n}. {line}" for n, line in enumerate(lines, 1)]
 
 
 def step_text(step: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 from asyncops.checker.events import Location
@@ -25,7 +26,8 @@ def message(diagnostic: Diagnostic) -> str:
 
 
 def printable(text: str) -> str:
-    """Text from the user's program without terminal control sequences."""
+    """Text about the user's program: no terminal control sequences, paths as :func:`shown` shows them."""
+    text = text.replace(os.getcwd() + os.sep, "")
     return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
 
 
