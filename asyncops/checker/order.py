@@ -53,6 +53,11 @@ class Order:
         reach = enumerate(self.clocks.reach)
         return tuple(Point(c, stop) for c, stop in reach if stop < len(self.program.cores[c].events))
 
+    @property
+    def exact(self) -> bool:
+        """False when the fixpoint was cut short: what is ordered is, but more may be (a race may be none)."""
+        return self.clocks.exact
+
     def before(self, a: Point, b: Point) -> bool:
         """True when ``a`` has happened whenever ``b`` happens."""
         reach = self.clocks.reach
