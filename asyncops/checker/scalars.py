@@ -53,7 +53,7 @@ def concrete(x: Any) -> Value:
     dtype = getattr(x, "dtype", None)
     if dtype is None or not (np.issubdtype(dtype, np.integer) or dtype == np.bool_):
         return None
-    if math.prod(x.shape) > ARRAY_LIMIT or isinstance(x, jax.core.Tracer):
+    if math.prod(x.shape) > ARRAY_LIMIT or isinstance(x, jax.core.Tracer) or not hasattr(x, "__array__"):
         return None
     array = np.asarray(x)
     return concrete(array.reshape(())[()]) if array.size == 1 else array

@@ -49,10 +49,9 @@ def cause_of(analysis: Analysis, stuck: Stuck) -> tuple[Cause, Copy | None]:
     key = stuck.wait.semaphore
     if not stuck.is_short or not _is_dma(key):
         return Cause.DEADLOCK, None
-    if stuck.supplied < stuck.wait.amount or not analysis.feeds[key]:
-        other = _meant_copy(analysis, stuck)
-        if other is not None:
-            return Cause.OTHER_SEMAPHORE, other
+    other = _meant_copy(analysis, stuck)
+    if other is not None:
+        return Cause.OTHER_SEMAPHORE, other
     if not analysis.feeds[key]:
         return Cause.NEVER_STARTED, None
     amounts = [_amount(analysis.event(p), key) for p in analysis.feeds[key]]
