@@ -102,13 +102,14 @@ class _Reader:
             self._at += 1
 
     def _table(self, name: str) -> None:
+        """Rows of names, or of fields; a row of the other kind is skipped."""
         table = getattr(self._frames, name)
+        names = name in ("files", "functions")
         self._at += 1
         while self._at < len(self._lines) and (row := _ROW.match(self._lines[self._at])):
             number, quoted, fields = row.groups()
-            table[int(number)] = (
-                quoted if quoted is not None else {k: int(v) for k, v in _FIELD.findall(fields)}
-            )
+            if names == (quoted is not None):
+                table[int(number)] = quoted if names else {k: int(v) for k, v in _FIELD.findall(fields)}
             self._at += 1
 
     def _computation(self, line: str) -> None:

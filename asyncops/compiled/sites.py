@@ -12,6 +12,9 @@ from asyncops.compiled.hlo import Computation, Instruction, Module
 
 _MAX_STEPS = 50
 
+Call = tuple[int, str, str]
+"""One call of a function: the frame that calls it, its file and its name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
@@ -117,12 +120,13 @@ class Sites:
 
 def meeting(first: tuple[Frame, ...], second: tuple[Frame, ...]) -> Meeting | None:
     """As `Sites.meeting`, of two chains."""
-    by_call = {_call(frame): frame for frame in reversed(second)}
+    by_call = {call_of(frame): frame for frame in reversed(second)}
     for frame in first:
-        if _call(frame) in by_call:
-            return Meeting(frame, by_call[_call(frame)])
+        if call_of(frame) in by_call:
+            return Meeting(frame, by_call[call_of(frame)])
     return None
 
 
-def _call(frame: Frame) -> tuple[int, str, str]:
+def call_of(frame: Frame) -> Call:
+    """Which call of which function a frame belongs to."""
     return (frame.caller, frame.location.file, frame.location.function)

@@ -37,7 +37,7 @@ from asyncops.compiled.findings import Facts, Finding, finding, name_of, related
 from asyncops.compiled.frames import Frame
 from asyncops.compiled.hlo import Instruction
 from asyncops.compiled.operations import is_work
-from asyncops.compiled.sites import Meeting
+from asyncops.compiled.sites import Call, Meeting, call_of
 from asyncops.compiled.windows import ran
 
 CODE = "AO505"
@@ -57,10 +57,11 @@ _FREE = frozenset(
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each pair of lines with a start and its done."""
-    work = _work(facts)
+    work = _work_by_call(facts)
     for meeting, flights in _pairs(facts).items():
-        inside = dict.fromkeys(i for f in flights for i in _window(facts, f))
-        outside = [i for i in work if i not in inside and _is_expected(facts, meeting, i)]
+        expected = dict.fromkeys(i for i, f in work.get(call_of(meeting.first), ()) if is_between(meeting, f))
+        inside = dict.fromkeys(i for f in flights for i in _window(facts, f)) if expected else {}
+        outside = [i for i in expected if i not in inside]
         if outside:
             yield Finding(_diagnostic(facts, flights[0], meeting, outside, list(inside)), None)
 
@@ -82,10 +83,12 @@ def _window(facts: Facts, flight: Flight) -> Iterator[Instruction]:
 
 
 def is_between(meeting: Meeting, frame: Frame) -> bool:
-    """True for a frame of the same call whose line is between the two; around the loop, where done is
-    written first."""
+    """True for a frame of the same call whose line is between the two.
+
+    Where done is written first, in a loop that carries the copy, that is after the start or before the done.
+    """
     first, second = meeting.first, meeting.second
-    if (frame.caller, frame.location.function) != (first.caller, first.location.function):
+    if call_of(frame) != call_of(first):
         return False
     line, end = frame.location.line, frame.end_line
     if first.end_line < second.location.line:
@@ -93,10 +96,15 @@ def is_between(meeting: Meeting, frame: Frame) -> bool:
     return line > first.end_line or end < second.location.line
 
 
-def _work(facts: Facts) -> list[Instruction]:
-    """Everything that takes time, once, except the halves of the copies themselves."""
+def _work_by_call(facts: Facts) -> dict[Call, list[tuple[Instruction, Frame]]]:
+    """What takes time, except the halves of the copies themselves, by the calls of functions it comes from."""
     halves = {f.start for f in facts.flights} | {e.instruction for f in facts.flights for e in f.endings}
-    return [i for i in dict.fromkeys(ran(facts.trace.log)) if i not in halves and _takes_time(facts, i)]
+    work: dict[Call, list[tuple[Instruction, Frame]]] = {}
+    for instruction in dict.fromkeys(ran(facts.trace.log)):
+        if facts.flights and instruction not in halves and _takes_time(facts, instruction):
+            for frame in frames_of(facts, instruction):
+                work.setdefault(call_of(frame), []).append((instruction, frame))
+    return work
 
 
 def _takes_time(facts: Facts, instruction: Instruction) -> bool:
@@ -112,10 +120,6 @@ def frames_of(facts: Facts, instruction: Instruction) -> Iterator[Frame]:
     for inner in facts.inner(instruction):
         if inner.opcode not in _FREE:
             yield from facts.sites.own_chain(inner)
-
-
-def _is_expected(facts: Facts, meeting: Meeting, instruction: Instruction) -> bool:
-    return any(is_between(meeting, frame) for frame in frames_of(facts, instruction))
 
 
 def _diagnostic(
