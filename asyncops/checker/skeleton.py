@@ -482,8 +482,9 @@ class Interpreter:
         return None
 
     def start_copy(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
-        for view in (op.source, op.destination):
-            self.machine.check_bounds(state, view, site)
+        for view in (op.source, op.destination, op.source_semaphore, op.destination_semaphore):
+            if view is not None:
+                self.machine.check_bounds(state, view, site)
         self.machine.start(state, op, site)
         return None
 

@@ -286,13 +286,15 @@ def waits_before_it_signals(wrong: bool) -> Program:
     return call(kernel, [COUNTER], (ROWS,), pltpu.VMEM)
 
 
-def signals_by_hand(wrong: bool) -> Program:
-    def kernel(x_ref, o_ref, bytes_, count):
-        o_ref[...] = x_ref[...]
-        pl.semaphore_signal(bytes_ if wrong else count, 1)  # finds AO304
-        pl.semaphore_wait(bytes_ if wrong else count, 1)
+def copies_to_a_counter(wrong: bool) -> Program:
+    def kernel(x_hbm, o_hbm, sem):
+        pltpu.make_async_copy(x_hbm.at[0], o_hbm, sem).start()  # finds AO304
+        if wrong:
+            pl.semaphore_wait(sem, 4096)  # JAX refuses a copy's wait() on this one
+        else:
+            pltpu.make_async_copy(x_hbm.at[0], o_hbm, sem).wait()
 
-    return call(kernel, [DMA, COUNTER], (ROWS,), pltpu.VMEM)
+    return call(kernel, [COUNTER if wrong else DMA], out_space=pl.ANY)
 
 
 def has_one_slot_too_few(wrong: bool) -> Program:
@@ -327,6 +329,6 @@ CASES: dict[str, tuple[Build, ...]] = {
     "AO301": (signals_once_more_than_it_waits,),
     "AO302": (either_copy_may_satisfy_the_wait,),
     "AO303": (waits_before_it_signals,),
-    "AO304": (signals_by_hand,),
+    "AO304": (copies_to_a_counter,),
     "AO305": (has_one_slot_too_few,),
 }

@@ -83,23 +83,29 @@ def leaves_before_the_copy_came(wrong: bool) -> Program:
     return ring(kernel, [DMA, DMA])
 
 
+def _handshake(semaphore: Any) -> None:
+    for device in neighbours():
+        pl.semaphore_signal(semaphore, 1, device_id={"x": device})
+    pl.semaphore_wait(semaphore, 2)
+
+
 def meets_its_own_barrier(wrong: bool) -> Program:
-    def kernel(x_ref, o_ref, send, receive, done):
-        left, right = neighbours()
-        barrier = pltpu.get_barrier_semaphore()
-        for device in left, right:
-            pl.semaphore_signal(barrier, 1, device_id={"x": device})
-        pl.semaphore_wait(barrier, 2)
+    def greeting(x_ref, o_ref):
+        _handshake(pltpu.get_barrier_semaphore())
+        o_ref[...] = x_ref[...]
+
+    def exchange(x_ref, o_ref, send, receive, done):
+        _handshake(pltpu.get_barrier_semaphore())
+        _, right = neighbours()
         copy = pltpu.make_async_remote_copy(x_ref, o_ref, send, receive, device_id={"x": right})
         copy.start()  # finds AO404
         copy.wait()
         if not wrong:
-            for device in left, right:
-                pl.semaphore_signal(done, 1, device_id={"x": device})
-            pl.semaphore_wait(done, 2)
+            _handshake(done)
 
-    fn, args = ring(kernel, [DMA, DMA, COUNTER], has_barrier=True)
-    return (lambda x: fn(fn(x))), args
+    first, args = ring(greeting, [], has_barrier=True)
+    fn, _ = ring(exchange, [DMA, DMA, COUNTER], has_barrier=True)
+    return (lambda x: fn(fn(first(x)))), args
 
 
 CASES: dict[str, tuple[Build, ...]] = {
