@@ -15,7 +15,8 @@ from typing import Any
 
 from asyncops.checker import pipelines, scalars
 from asyncops.checker.events import Location, Site
-from asyncops.checker.memory import Buffer
+from asyncops.checker.memory import Buffer, Cells
+from asyncops.checker.parallel import parallel_axes
 from asyncops.checker.skeleton import (
     ArrayValue, Interpreter, Outcome, PathEnds, State, Unmodelled, bodies_of,
 )  # fmt: skip
@@ -39,6 +40,7 @@ class KernelCall:
     has_copies: bool = True
     pipeline: Any = None
     unused: frozenset[int] = frozenset()  # results that the program drops
+    at_entry: Cells | None = None  # what the call's own memory held when it was entered
 
     @property
     def name(self) -> str:
@@ -74,6 +76,7 @@ class KernelInterpreter(Interpreter):
             state.moment = outer_moment.inside("call", call.number)
         arguments, outputs = self._bind(call, form, value, state)
         # A semaphore that the kernel returns is a future: it may hold a count, and lives on.
+        call.at_entry = state.cells.fork()
         own = [b for b in call.buffers if b.role != "operand" and not (b.role == "result" and b.is_semaphore)]
         self.enter(state, call, own)
         paths = self._grid(call, form, value, arguments, state)
@@ -224,7 +227,11 @@ class KernelInterpreter(Interpreter):
         call.pipeline = flow
         state.windows = tuple(pipelines.WindowState() for _ in call.windows)
         paths = [state]
+        axes = parallel_axes(call.form)
         for number, step in enumerate(steps):
+            if number and any(step[a] != steps[number - 1][a] for a in axes):
+                for path in paths:
+                    self.fresh_core(path, call)
             following = steps[number + 1] if number + 1 < len(steps) else None
             reached: list[State] = []
             for path in paths:
@@ -236,6 +243,16 @@ class KernelInterpreter(Interpreter):
             flow.finish(path)
             path.moment = outer
         return paths
+
+    def fresh_core(self, state: State, call: KernelCall) -> None:
+        """The next step has other coordinates in a parallel dimension, so it may run on a core that has not run yet:
+        what the kernel keeps in memory of its own is again what it was at entry."""
+        assert call.at_entry is not None
+        for buffer in call.buffers:
+            if buffer.role in _PER_CORE:
+                state.cells.contents.pop(buffer, None)
+                if buffer in call.at_entry.contents:
+                    state.cells.contents[buffer] = call.at_entry.contents[buffer].copy()
 
     def run_body(self, call: KernelCall, arguments: list[Any], state: State) -> list[State]:
         """One grid step's body."""
@@ -286,6 +303,8 @@ class _NoEquation:
     class primitive:  # noqa: N801
         name = "block index"
 
+
+_PER_CORE = ("scratch", "scalar", "window", "scoped")
 
 _ANONYMOUS = ("args[", "argument")  # what JAX calls arguments without a name
 

@@ -18,6 +18,7 @@ from typing import Any
 from asyncops.checker import canonical, pipelines, scalars
 from asyncops.checker.calls import KernelCall
 from asyncops.checker.devices import ProgramInterpreter
+from asyncops.checker.parallel import parallel_axes
 from asyncops.checker.skeleton import ArrayValue, OutOfBudget, Outcome, PathEnds, State
 from asyncops.checker.tracking import Tracker, rebased
 from stateful import terms
@@ -270,12 +271,21 @@ class ForkingInterpreter(ProgramInterpreter):
         def test(now: tuple[Any, ...], s: State) -> list[tuple[tuple[Any, ...], State, bool]]:
             return [(now, taken, goes_on) for goes_on, taken in self.decide(s, terms.lt(now[0], size))]
 
+        is_parallel = d in parallel_axes(call.form)
+
         def step(now: tuple[Any, ...], s: State) -> list[Outcome]:
+            if is_parallel:
+                self.fresh_core(s, call)
             reached = self._grid_dimension(call, flow, sizes, (*at, now[0]), outer, s)
             return [((terms.add(now[0], 1),), path) for path in reached]
 
         short = type(size) is int and size <= SHORT_LOOP
         return [s for _, s in self.loop((0,), state, test, step, short)]
+
+    def fresh_core(self, state: State, call: KernelCall) -> None:
+        """As for one path; what earlier steps left in flight is another core's. (AO207 looks at what they leave.)"""
+        super().fresh_core(state, call)
+        self.machine.forget(state, {b for b in call.buffers if b.role in ("scratch", "window", "pipeline")})
 
     def _grid_step(self, flow: Any, sizes: list[Term], at: tuple[Term, ...], outer: Any, state: State) -> list[State]:
         reached: list[State] = []

@@ -178,22 +178,29 @@ def _number_shapes(entries: list[_Entry]) -> list[set[int]]:
 
 
 def _close_pairs(boxes: list[Box]) -> Iterator[tuple[int, int]]:
-    """Pairs (a box with itself, too) whose extents meet along the dimension that tells most boxes apart."""
-    ranks = {len(box.dims) for box in boxes}
-    axes = range(min(ranks)) if len(ranks) == 1 else ()
-    axis = max(axes, key=lambda d: len({box.dims[d][0] for box in boxes}), default=None)
+    """Pairs (a box with itself, too) whose extents meet along the dimension that tells most boxes apart.
+
+    Boxes of different rank see the buffer in different shapes: any two of them may meet.
+    """
+    by_rank: dict[int, list[int]] = defaultdict(list)
+    for number, box in enumerate(boxes):
+        by_rank[len(box.dims)].append(number)
+    groups = list(by_rank.values())
+    for n, group in enumerate(groups):
+        yield from _meeting(boxes, group)
+        yield from ((a, b) for a in group for other in groups[:n] for b in other)
+
+
+def _meeting(boxes: list[Box], group: list[int]) -> Iterator[tuple[int, int]]:
+    axes = range(len(boxes[group[0]].dims))
+    axis = max(axes, key=lambda d: len({boxes[n].dims[d][0] for n in group}), default=None)
     if axis is None:
-        yield from ((a, b) for a in range(len(boxes)) for b in range(a + 1))
+        yield from ((a, b) for a in group for b in group if b <= a)
         return
-    spans = sorted((start, start + (size - 1) * step, n) for n, (start, size, step) in _along(boxes, axis))
+    extents = ((n, *boxes[n].dims[axis]) for n in group)
     active: list[tuple[int, int]] = []
-    for low, high, number in spans:
-        if high < low:
-            continue
-        active = [(end, other) for end, other in active if end >= low]
-        active.append((high, number))
-        yield from ((number, other) for _, other in active)
-
-
-def _along(boxes: list[Box], axis: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
-    return ((number, box.dims[axis]) for number, box in enumerate(boxes))
+    for low, high, number in sorted((s, s + (size - 1) * step, n) for n, s, size, step in extents):
+        if high >= low:
+            active = [(end, other) for end, other in active if end >= low]
+            active.append((high, number))
+            yield from ((number, other) for _, other in active)

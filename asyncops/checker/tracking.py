@@ -337,8 +337,13 @@ class Tracker(Recorder):
             left = terms.sub(count.signalled, count.waited)
             if key.buffer in gone and key.buffer.role != "pipeline" and left != 0:
                 self.suspect(state, ("left", key.buffer.path, site.location), terms.lt(0, left))
-        flight.counts = {k: c for k, c in flight.counts.items() if k.buffer not in gone}
-        flight.copies = tuple(c for c in flight.copies if not _uses(c.draft, gone))
+        self.forget(state, gone)
+
+    def forget(self, state: Any, buffers: set[Buffer]) -> None:
+        """What is in flight on these buffers and semaphores is no longer this core's business."""
+        flight: Flight = state.machine
+        flight.counts = {k: c for k, c in flight.counts.items() if k.buffer not in buffers}
+        flight.copies = tuple(c for c in flight.copies if not _uses(c.draft, buffers))
 
 
 def _uses(draft: CopyDraft, buffers: set[Buffer]) -> bool:
