@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Container, Iterable, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 import jax
 
-from asyncops.checker import blocks, findings, loops, paths, recording, tracking
+from asyncops.checker import blocks, findings, loops, paths, program, recording, tracking
 from asyncops.checker.analysis import Analysis
 from asyncops.checker.events import Location
 from asyncops.checker.devices import ProgramInterpreter, Topology
@@ -19,7 +20,7 @@ from asyncops.checker.report import KernelSummary, Report
 from asyncops.checker.skeleton import Compiler, OutOfBudget, Place, State, Unmodelled, bodies_of
 from stateful import higher_order as ho
 from stateful import terms
-from stateful._jax import jaxprs
+from stateful._jax import chips, jaxprs
 from stateful.errors import InvalidArgumentError
 from stateful.terms import Conditions
 
@@ -52,12 +53,15 @@ def check(
       A :class:`Report`; ``report.verdict`` is "findings", "unknown" or "clean".
 
     Raises:
-      InvalidArgumentError: ``calls`` is not a positive integer.
+      InvalidArgumentError: ``calls`` is not a positive integer, or ``target`` is no chip.
     """
     if not isinstance(calls, int) or calls < 1:
         raise InvalidArgumentError(f"calls must be a positive integer, got {calls!r}")
     started = time.perf_counter()
-    closed = jaxprs.open_jaxpr(jax.make_jaxpr(fn)(*args))
+    if target is not None and target not in chips.KINDS:
+        raise InvalidArgumentError(f"target must be one of {', '.join(chips.KINDS)}, got {target!r}")
+    with contextlib.nullcontext() if target is None else chips.pretend(target):
+        closed = jaxprs.open_jaxpr(jax.make_jaxpr(fn)(*args))
     return check_jaxpr(closed, jax.tree.leaves(args), values=values, calls=calls, started=started)
 
 
@@ -86,9 +90,13 @@ class _Session:
         self.undecided: dict[Any, str] = {}
 
     def run(self) -> None:
+        """The kernels, then the program around them."""
+        if has_kernels(self.closed.jaxpr):
+            self._run_kernels()
+            self._look_around()
+
+    def _run_kernels(self) -> None:
         """Every device and path, then the rules on every combination."""
-        if not has_kernels(self.closed.jaxpr):
-            return
         if self.devices == 1:
             self._run_forking()
             self._run_blocks()
@@ -98,6 +106,19 @@ class _Session:
             return
         for combination in self._combinations(per_device):
             self._analyse(combination)
+
+    def _look_around(self) -> None:
+        """What becomes of the copies that kernels leave in flight."""
+        ends = {key[1] for key in (*self.undecided, *self.decided) if key[0] == "dropped"}
+        is_known = self.devices == 1 and not self.unknowns
+        facts = program.program_facts(self.closed, ends if is_known else None)
+        if not facts.is_complete:
+            self.unknowns["not every path of the program around the kernels was followed"] = None
+        for seen in findings.findings_in_program(facts):
+            self.seen.append(seen)
+            if seen.finding.code == "AO501":
+                for _, line in seen.finding.subjects:  # type: ignore[misc]
+                    self.undecided.pop(("dropped", line), None)
 
     # -- one device: every path, loops to their fixpoint --
 
@@ -208,13 +229,13 @@ class _Session:
         if model is None:
             return
         traces = [run.trace for run in combination]
-        program = recording.finish(traces, [model] * len(traces))
-        self.events += sum(len(core.events) for core in program.cores)
+        finished = recording.finish(traces, [model] * len(traces))
+        self.events += sum(len(core.events) for core in finished.cores)
         for trace in traces:
             for entry in trace.entries:
                 if entry.kind == "enter":
                     self.kernels.setdefault(entry.what.name, 0)
-        analysis = Analysis(program, traces, self.devices, model)
+        analysis = Analysis(finished, traces, self.devices, model)
         self.seen += [s for s in findings.findings_of(analysis) if only is None or s.finding.code in only]
 
     def report(self, seconds: float) -> Report:
