@@ -13,27 +13,28 @@ from typing import Any
 
 from asyncops.checker import rules
 from asyncops.checker.analysis import Analysis, Finding, lines
+from asyncops.checker.program import ProgramFacts
 from asyncops.checker.report import Diagnostic
 from asyncops.checker.witnesses import witness_of
 
 # The rule that tells most first. What merely follows from another defect (a rest on a semaphore) comes late.
 _PRIORITY = (
-    "AO507", "AO508", "AO304", "AO305", "AO105", "AO104", "AO207", "AO205", "AO401", "AO404", "AO201", "AO203", "AO202", "AO204",
-    "AO402", "AO206", "AO208", "AO209", "AO502", "AO102", "AO103", "AO303", "AO501", "AO101", "AO403", "AO503", "AO504", "AO506",
+    "AO508", "AO304", "AO305", "AO105", "AO104", "AO207", "AO205", "AO401", "AO404", "AO201", "AO203", "AO202", "AO204",
+    "AO402", "AO206", "AO208", "AO209", "AO502", "AO102", "AO103", "AO303", "AO501", "AO101", "AO507", "AO403", "AO503", "AO504", "AO506",
     "AO301", "AO302",
 )  # fmt: skip
 _RANK = {code: i for i, code in enumerate(_PRIORITY)}
 _RACES = ("AO201", "AO202", "AO203", "AO204", "AO402")  # of several races of one defect, the earliest is told
 _RANK.update(dict.fromkeys(_RACES, _RANK["AO201"]))
-_NAMES = {rule.CODE: rule for rule in rules.ALL}
+_NAMES = {rule.CODE: rule for rule in (*rules.ALL, *rules.PROGRAM)}
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A finding and the run it was seen in."""
+    """A finding and the run it was seen in; None where it is about the program around the kernels."""
 
     finding: Finding
-    analysis: Analysis
+    analysis: Analysis | None
     kernel: str = ""
 
 
@@ -44,6 +45,11 @@ def findings_of(analysis: Analysis) -> list[Seen]:
         for finding in rule.find(analysis):
             seen.setdefault((finding.code, finding.site.location), Seen(finding, analysis))
     return list(seen.values())
+
+
+def findings_in_program(facts: ProgramFacts) -> list[Seen]:
+    """What the rules find in the program around its kernels."""
+    return [Seen(finding, None) for rule in rules.PROGRAM for finding in rule.find_in_program(facts)]
 
 
 def diagnose(found: Iterable[Seen]) -> list[Diagnostic]:
@@ -82,7 +88,7 @@ def _tells_most(seen: Seen) -> tuple[int, int]:
 
 def _diagnostic(group: Sequence[Seen]) -> Diagnostic:
     first, *rest = group
-    witness, confirmed = witness_of(first.analysis, first.finding)
+    witness, confirmed = _witness(group)
     secondary = tuple(_plain(s) for s in rest)
     finding = first.finding
     same = [("and here", s.finding.site.location) for s in rest if s.finding.code == finding.code]
@@ -90,6 +96,14 @@ def _diagnostic(group: Sequence[Seen]) -> Diagnostic:
         finding.code, _NAMES[finding.code].NAME, finding.severity or _NAMES[finding.code].SEVERITY, finding.message,
         finding.site.location, lines(*finding.related, *same), secondary, witness, confirmed, finding.help, first.kernel,
     )  # fmt: skip
+
+
+def _witness(group: Sequence[Seen]) -> tuple[Any, bool]:
+    """A schedule that shows the defect: of the first of its findings that was seen in a run."""
+    for seen in group:
+        if seen.analysis is not None:
+            return witness_of(seen.analysis, seen.finding)
+    return None, False
 
 
 def _plain(seen: Seen) -> Diagnostic:

@@ -1,15 +1,22 @@
-"""The rules: one module each, its documentation inside. ``ALL`` holds them in the order of their codes.
+"""The rules: one module each, its documentation inside, in the order of their codes.
 
-A rule has ``CODE``, ``NAME``, ``SEVERITY`` and ``find(analysis)``, which yields
+A rule has ``CODE``, ``NAME`` and ``SEVERITY``. Those of ``ALL`` have ``find(analysis)``, which looks at one run; those of
+``PROGRAM`` have ``find_in_program(facts)``, which looks at the program around the kernels. Both yield
 :class:`~asyncops.checker.analysis.Finding` values.
 """
 
 from asyncops.checker.rules import (
     barrier_reentry,
     deadlock,
+    defensive_copy,
     double_wait,
+    effect_lost,
     exit_before_arrival,
+    future_dropped,
+    future_reused,
+    inflight_copied,
     input_block_written,
+    loop_carried_alias,
     lost_revisit,
     missing_entry_barrier,
     out_of_bounds,
@@ -21,6 +28,7 @@ from asyncops.checker.rules import (
     semaphore_not_drained,
     semaphore_type,
     shared_semaphore,
+    source_lifetime,
     source_overwritten,
     stale_prefetch,
     store_to_inflight,
@@ -56,4 +64,14 @@ ALL = (
     barrier_reentry,
 )
 
-__all__ = ["ALL"]
+PROGRAM = (
+    future_dropped,
+    future_reused,
+    source_lifetime,
+    inflight_copied,
+    defensive_copy,
+    effect_lost,
+    loop_carried_alias,
+)
+
+__all__ = ["ALL", "PROGRAM"]

@@ -49,6 +49,6 @@ def find(analysis: Analysis) -> Iterator[Finding]:
             stuck.wait.site,
             "wait once for each copy; wait() of a remote copy already waits for both of its halves",
             lines(("the earlier wait", site.location if site else None), ("the copy starts here", start)),
-            frozenset(semaphore_subjects(stuck.wait.semaphore)),
+            frozenset(semaphore_subjects(stuck.wait.semaphore) | {("line", start)}),
             stuck,
         )
