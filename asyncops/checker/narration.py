@@ -49,7 +49,8 @@ class _Teller:
         """What happens, step by step."""
         if isinstance(self.claim, Stuck):
             stops = {step.core: step.stop for step in self.steps if isinstance(step, Advance)}
-            yield f"every core runs as far as it can, every copy completes ({sum(stops.values())} events)"
+            events = sum(stops.values())
+            yield f"every core runs as far as it can, every copy completes ({events} event{'s' * (events != 1)})"
             return
         number = self._prelude_length()
         yield from self._prelude(self.steps[:number])

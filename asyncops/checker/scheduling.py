@@ -107,7 +107,7 @@ class Runner:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.numbers: dict[Hashable, int] = {}
+        self.numbers: dict[Hashable, int] = {semaphore: n for n, semaphore in enumerate(program.initial)}
         self.ops: list[list[Op]] = [self._read(core) for core in range(len(program.cores))]
         waiters: defaultdict[int, set[int]] = defaultdict(set)
         for core, ops in enumerate(self.ops):
