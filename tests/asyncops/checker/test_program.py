@@ -1,0 +1,287 @@
+"""Copies in flight between kernels: each defect, and the same program without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import Mesh, PartitionSpec
+
+import asyncops
+
+SHAPE = (16, 128)
+ARRAY = jax.ShapeDtypeStruct(SHAPE, jnp.float32)
+FLAG = jax.ShapeDtypeStruct((), jnp.int32)
+ANY = pl.BlockSpec(memory_space=pl.ANY)
+SEM = pl.BlockSpec(memory_space=pltpu.SEMAPHORE)
+
+
+def start(x: Any, *, marked: bool = True, pinned: bool = True) -> Any:
+    """Source (aliased), destination and semaphore of a copy in flight."""
+
+    def kernel(_: Any, source: Any, target: Any, sem: Any) -> None:
+        pltpu.make_async_copy(source, target, sem).start()
+
+    array = pltpu.HBM(SHAPE, jnp.float32) if pinned else ARRAY
+    return pl.pallas_call(
+        kernel, out_shape=(array, array, pltpu.SemaphoreType.DMA(())), in_specs=[ANY], out_specs=(ANY, ANY, SEM),
+        input_output_aliases={0: 0}, compiler_params=pltpu.CompilerParams(has_side_effects=marked), name="start",
+    )(x)  # fmt: skip
+
+
+def start_from(x: Any) -> Any:
+    """Destination and semaphore only."""
+
+    def kernel(source: Any, target: Any, sem: Any) -> None:
+        pltpu.make_async_copy(source, target, sem).start()
+
+    return pl.pallas_call(
+        kernel, out_shape=(pltpu.HBM(SHAPE, jnp.float32), pltpu.SemaphoreType.DMA(())), in_specs=[ANY],
+        out_specs=(ANY, SEM), compiler_params=pltpu.CompilerParams(has_side_effects=True), name="start_from",
+    )(x)  # fmt: skip
+
+
+def done(source: Any, target: Any, sem: Any) -> Any:
+    """What has arrived."""
+
+    def kernel(source: Any, target: Any, sem: Any, _: Any) -> None:
+        pltpu.make_async_copy(source, target, sem).wait()
+
+    return pl.pallas_call(
+        kernel, out_shape=pltpu.HBM(SHAPE, jnp.float32), in_specs=[ANY, ANY, SEM], out_specs=ANY,
+        input_output_aliases={1: 0}, compiler_params=pltpu.CompilerParams(has_side_effects=True), name="done",
+    )(source, target, sem)  # fmt: skip
+
+
+def done_without_source(target: Any, sem: Any) -> Any:
+    """What has arrived, without a look at the source."""
+
+    def kernel(target: Any, sem: Any, _: Any) -> None:
+        pltpu.make_async_copy(target, target, sem).wait()
+
+    return pl.pallas_call(
+        kernel, out_shape=pltpu.HBM(SHAPE, jnp.float32), in_specs=[ANY, SEM], out_specs=ANY,
+        input_output_aliases={0: 0}, compiler_params=pltpu.CompilerParams(has_side_effects=True), name="done",
+    )(target, sem)  # fmt: skip
+
+
+def codes(fn: Callable[..., Any], *args: Any) -> list[str]:
+    """The codes of the primary findings; ["unknown"] where there are none and the verdict is not clean."""
+    report = asyncops.check(fn, *args)
+    return sorted(d.code for d in report.diagnostics) or ([] if report.ok else [report.verdict])
+
+
+# -- AO501 --
+
+
+def drops(x: Any) -> Any:
+    source, _, _ = start(x * 2)
+    return source
+
+
+def drops_in_a_branch(x: Any, flag: Any) -> Any:
+    future = start(x * 2)
+    return lax.cond(flag > 0, lambda: done(*future), lambda: jnp.zeros(SHAPE))
+
+
+def drops_in_a_shard(x: Any) -> Any:
+    mesh = Mesh(np.array(jax.devices()[:2]), ("d",))
+    spec = PartitionSpec()
+    return jax.shard_map(lambda v: start(v * 2)[0], mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)(x)
+
+
+def finishes_in_both_branches(x: Any, flag: Any) -> Any:
+    future = start(x * 2)
+    return lax.cond(flag > 0, lambda: done(*future) + 1, lambda: done(*future))
+
+
+def starts_and_finishes_on_one_condition(x: Any, flag: Any) -> Any:
+    source, target, sem = start(x * 2)
+    y = lax.cond(flag > 0, lambda: done(source, target, sem), lambda: target)
+    return lax.cond(flag > 0, lambda: y, lambda: done(source, target, sem))
+
+
+def two_at_once(x: Any) -> Any:
+    first, second = start(x * 2), start(x * 3)
+    return done(*first) + done(*second)
+
+
+def inside_jit(x: Any) -> Any:
+    return jax.jit(done)(*jax.jit(start)(x * 2))
+
+
+# -- AO502 --
+
+
+def finishes_twice(x: Any) -> Any:
+    source, target, sem = start(x * 2)
+    return done(source, done(source, target, sem), sem)
+
+
+def finishes_in_every_iteration(x: Any) -> Any:
+    future = start(x * 2)
+    return lax.fori_loop(0, 4, lambda _, y: y + done(*future), x)
+
+
+def finishes_once_in_every_iteration(x: Any) -> Any:
+    return lax.fori_loop(0, 4, lambda _, y: done(*start(y * 2)) * 2, x)
+
+
+# -- AO503, AO504 --
+
+
+def updates_the_source(x: Any) -> Any:
+    state = x * 2
+    target, sem = start_from(state)
+    state = state.at[0].set(0.0)
+    return done_without_source(target, sem), state
+
+
+def forgets_the_source(x: Any) -> Any:
+    return done_without_source(*start_from(x * 2))
+
+
+def keeps_the_source_as_an_argument(x: Any) -> Any:
+    return done_without_source(*start_from(x))
+
+
+def keeps_the_source_as_a_result(x: Any) -> Any:
+    state = x * 2
+    return done_without_source(*start_from(state)), state
+
+
+def reads_the_source(x: Any) -> Any:
+    source, target, sem = start(x * 2)
+    return done(source, target, sem) + source.sum()
+
+
+def reads_the_destination(x: Any) -> Any:
+    source, target, sem = start(x * 2)
+    early = target + 1
+    return done(source, target, sem) + early
+
+
+def returns_a_future_from_a_branch(x: Any, flag: Any) -> Any:
+    future = tuple(start(x * 2))
+    future = lax.cond(flag > 0, lambda f: f, lambda f: tuple(start(done(*f))), future)
+    return done(*future)
+
+
+# -- AO506, AO507, AO508 --
+
+
+def uses_what_was_taken_over(x: Any) -> Any:
+    state = x * 2
+    source, target, sem = start(state)
+    z = state + 1
+    return done(source, target, sem), z
+
+
+def uses_what_start_returned(x: Any) -> Any:
+    source, target, sem = start(x * 2)
+    z = source + 1
+    return done(source, target, sem), z
+
+
+def starts_unmarked(x: Any) -> Any:
+    return done(*start(x * 2, marked=False))
+
+
+def starts_equal_copies_unmarked(x: Any) -> Any:
+    first = start(x, marked=False)
+    second = start(x, marked=False)
+    return done(*first), done(*second)
+
+
+def starts_equal_copies(x: Any) -> Any:
+    first = start(x)
+    second = start(x)
+    return done(*first), done(*second)
+
+
+def staggered(unroll: int, pinned: bool) -> Callable[[Any], Any]:
+    """A loop whose carry is in flight: what arrives is sent on."""
+
+    def fn(x: Any) -> Any:
+        def body(_: Any, future: Any) -> Any:
+            return tuple(start(done(*future), pinned=pinned))
+
+        return done(*lax.fori_loop(0, 6, body, tuple(start(x * 2, pinned=pinned)), unroll=unroll))
+
+    return fn
+
+
+def carries_fresh_arrays(x: Any) -> Any:
+    def body(future: Any, row: Any) -> Any:
+        y = done(*future)
+        return tuple(start(row * 3.0)), y.sum()
+
+    future, sums = lax.scan(body, tuple(start(x * 2)), jnp.stack([x, x, x, x]))
+    return done(*future), sums
+
+
+def carries_through_without_use(x: Any) -> Any:
+    y, future = lax.fori_loop(0, 5, lambda _, c: (c[0] * 1.5, c[1]), (x, tuple(start(x * 2))))
+    return y, done(*future)
+
+
+WRONG = [
+    (drops, (ARRAY,), "AO501"),
+    (drops_in_a_branch, (ARRAY, FLAG), "AO501"),
+    (drops_in_a_shard, (ARRAY,), "AO501"),
+    (finishes_twice, (ARRAY,), "AO502"),
+    (finishes_in_every_iteration, (ARRAY,), "AO502"),
+    (updates_the_source, (ARRAY,), "AO503"),
+    (forgets_the_source, (ARRAY,), "AO503"),
+    (reads_the_destination, (ARRAY,), "AO504"),
+    (returns_a_future_from_a_branch, (ARRAY, FLAG), "AO504"),
+    (uses_what_was_taken_over, (ARRAY,), "AO506"),
+    (starts_unmarked, (ARRAY,), "AO507"),
+    (starts_equal_copies_unmarked, (ARRAY,), "AO507"),
+    (staggered(1, True), (ARRAY,), "AO508"),
+    (staggered(2, False), (ARRAY,), "AO508"),
+]
+CLEAN = [
+    (finishes_in_both_branches, (ARRAY, FLAG)),
+    (two_at_once, (ARRAY,)),
+    (inside_jit, (ARRAY,)),
+    (finishes_once_in_every_iteration, (ARRAY,)),
+    (keeps_the_source_as_an_argument, (ARRAY,)),
+    (keeps_the_source_as_a_result, (ARRAY,)),
+    (reads_the_source, (ARRAY,)),
+    (uses_what_start_returned, (ARRAY,)),
+    (starts_equal_copies, (ARRAY,)),
+    (staggered(2, True), (ARRAY,)),
+    (carries_fresh_arrays, (ARRAY,)),
+    (carries_through_without_use, (ARRAY,)),
+]
+
+
+@pytest.mark.parametrize(("fn", "args", "code"), WRONG)
+def test_a_defect_is_one_finding(fn: Callable[..., Any], args: tuple[Any, ...], code: str) -> None:
+    assert codes(fn, *args) == [code]
+
+
+@pytest.mark.parametrize(("fn", "args"), CLEAN)
+def test_a_right_program_is_clean(fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    assert codes(fn, *args) == []
+
+
+def test_branches_on_one_value_go_one_way() -> None:
+    assert "AO501" not in codes(starts_and_finishes_on_one_condition, ARRAY, FLAG)
+    assert "AO502" not in codes(starts_and_finishes_on_one_condition, ARRAY, FLAG)
+
+
+def test_a_second_done_is_found_where_the_program_calls_it() -> None:
+    (found,) = asyncops.check(finishes_twice, ARRAY).diagnostics
+    line = finishes_twice.__code__.co_firstlineno + 2
+    assert found.location is not None
+    assert found.location.line in (line, line - 0, done.__code__.co_firstlineno + 6)
+    assert "AO102" in {d.code for d in found.secondary}
