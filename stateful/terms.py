@@ -665,15 +665,18 @@ class Conditions:
             if shared is None:
                 continue
             fact_c = dict(fact.parts)[shared]
-            if present[shared] % fact_c:
-                continue
-            k = present[shared] // fact_c
-            rest = sub(target, scale(fact, k))
+            # The least multiple of the target in which the atom cancels; its bounds are rounded inwards.
+            m = abs(fact_c) // math.gcd(present[shared], fact_c)
+            k = m * present[shared] // fact_c
+            rest = sub(scale(target, m), scale(fact, k))
             if isinstance(rest, Linear) and len(rest.parts) > len(direction) + 1:
                 continue
             low, high = self.range(rest, depth - 1)
             # fact <= 0, so k * fact <= 0 for k > 0: an upper bound; a lower bound for k < 0.
-            best = _tighter(best, (None, high) if k > 0 else (low, None))
+            if k > 0:
+                best = _tighter(best, (None, None if high is None else high // m))
+            else:
+                best = _tighter(best, (None if low is None else _ceil_div(low, m), None))
         return best
 
     def _facts_about(self, direction: Direction) -> Iterator[Linear]:
