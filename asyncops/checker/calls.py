@@ -154,6 +154,7 @@ class KernelInterpreter(Interpreter):
         state.cells.contents.pop(buffer, None)
         if isinstance(given, ArrayValue):
             buffer.source = given.buffer.source or given.buffer.name
+            buffer.promised_like(given.buffer)
             known = state.cells.initial(given.buffer) if given.data is None else given.data
             given = known
         elif buffer.source is None:

@@ -10,15 +10,18 @@ import dataclasses
 import math
 from typing import Any
 
+import jax
 import numpy as np
 
-from asyncops.checker import scalars
+from asyncops.checker import contracts, scalars
 from asyncops.checker.calls import KernelInterpreter
 from asyncops.checker.events import Site
+from asyncops.checker.memory import Buffer
 from asyncops.checker.recording import Problem
 from asyncops.checker.skeleton import ArrayValue, Outcome, Place, State, Unmodelled
 from stateful import terms
 from stateful._jax import names
+from stateful.errors import InvalidArgumentError
 from stateful.types import MemorySpace, RefType, ref_type
 
 
@@ -88,6 +91,8 @@ class ProgramInterpreter(KernelInterpreter):
     """Runs a whole program as one device."""
 
     values_known = False
+    requires: Any = None
+    structure: Any = None  # the tree of the checked function's arguments
 
     def arguments(self, closed: Any, given: list[Any], state: State) -> list[Any]:
         """What the program's arguments are: arrays by their shape; declared integers by value."""
@@ -97,7 +102,26 @@ class ProgramInterpreter(KernelInterpreter):
             name = labels[i] if i < len(labels) and labels[i] else f"argument{i}"
             known = scalars.concrete(given[i]) if self.values_known and i < len(given) else None
             result.append(self._argument(variable.aval, name, i, known, state))
+        self._promise(result, labels, state)
         return result
+
+    def _promise(self, values: list[Any], labels: list[str], state: State) -> None:
+        """The caller's contract holds from the start."""
+        if self.requires is None:
+            return
+        leaves = [
+            contracts.Argument(labels[i] if i < len(labels) else f"argument {i}", v, integers_of(v))
+            for i, v in enumerate(values)
+        ]
+        for promise in contracts.promises_of(self.requires, jax.tree.unflatten(self.structure, leaves)):
+            if promise.buffer is not None and promise.bounds is not None:
+                promise.buffer.bounds = promise.bounds
+            if promise.buffer is not None and promise.is_increasing:
+                promise.buffer.is_increasing = True
+            narrowed = state.path.assume(promise.predicate)
+            if narrowed is None:
+                raise InvalidArgumentError("requires: no argument values satisfy all promises")
+            state.path = narrowed
 
     def _argument(self, aval: Any, name: str, i: int, known: Any, state: State) -> Any:
         if scalars.is_small_integer(aval) and not aval.shape:
@@ -153,11 +177,18 @@ class ProgramInterpreter(KernelInterpreter):
         name = given.buffer.name
         if source is not None and data is None:
             source = f"{source}@device{state.place.device}"
-        return self._array(aval, name, path, scalars.concrete(data) if data is not None else None, state, source)
+        shard = self._array(aval, name, path, scalars.concrete(data) if data is not None else None, state, source)
+        shard.buffer.promised_like(given.buffer)
+        return shard
 
     def unmodelled(self, what: str, location: Any) -> Unmodelled:
         """The exception for something without a model."""
         return Unmodelled(what, location)
+
+
+def integers_of(value: Any) -> Buffer | None:
+    """The buffer of an integer array; None for anything else."""
+    return value.buffer if isinstance(value, ArrayValue) and scalars_in(value.buffer.type) else None
 
 
 def scalars_in(type_: RefType) -> bool:

@@ -26,12 +26,18 @@ Path = tuple[Hashable, ...]
 class Buffer:
     """One piece of memory. Compared by identity; :class:`Memory` makes one per (device, core, path)."""
 
-    __slots__ = ("name", "type", "device", "core", "path", "role", "source", "parent")
+    __slots__ = ("name", "type", "device", "core", "path", "role", "source", "parent", "bounds", "is_increasing")
 
     def __init__(self, name: str, type_: RefType, device: int, core: int | None, path: Path, role: str):
         self.name, self.type, self.device, self.core, self.path, self.role = name, type_, device, core, path, role
         self.source: Any = None  # a program argument's name, for symbols; None for memory made by the program
         self.parent: Buffer | None = None
+        self.bounds: tuple[int | None, int | None] = (None, None)  # of every element, as the caller promises
+        self.is_increasing = False
+
+    def promised_like(self, other: Buffer) -> None:
+        """The elements are those of another buffer: what is promised of them holds here."""
+        self.bounds, self.is_increasing = other.bounds, other.is_increasing
 
     def __repr__(self) -> str:
         return self.name
@@ -134,7 +140,19 @@ class Cells:
         if content.initial is not None and content.initial.size and content.initial.dtype != np.bool_:
             low, high = int(content.initial.min()), int(content.initial.max())
             return terms.element(text, key, content.version, low, high)
-        return scalars.fresh(text, np.dtype(buffer.type.dtype), key, content.version)
+        return scalars.fresh(text, np.dtype(buffer.type.dtype), key, content.version, buffer.bounds)
+
+    def order(self, view: View) -> terms.Predicate:
+        """What an increasing array says of a loaded element and its neighbours."""
+        buffer: Buffer = view.root  # type: ignore[assignment]
+        if not buffer.is_increasing or self.version(buffer) != 0 or len(view.ranges) != 1:
+            return True
+        ((start, _, _),) = view.ranges
+        name, (low, high) = buffer.source or _unique_name(buffer), buffer.bounds
+        near = [terms.element(name, (terms.add(start, d),), 0, low, high) for d in (-1, 0, 1)]
+        before = terms.le(near[0], near[1]) if start != 0 else True
+        after = terms.le(near[1], near[2]) if start != buffer.type.shape[0] - 1 else True
+        return terms.logical_and(before, after)
 
     def store(self, view: View, value: Any) -> None:
         """A store of ``value`` (a scalar, or None for anything else)."""

@@ -1,10 +1,10 @@
 """The program around its kernels: where the copies go that kernels leave in flight.
 
-:class:`ProgramFacts` follows every value of a jaxpr, path by path, with the memory behind it: an operand that a kernel
-takes over shares its memory with the result, and calls, branches and loops pass values on. Loops are followed for two trips
-of as many iterations as they are unrolled by, which shows what crosses from one trip to the next. What XLA does to values in
-flight (FINDINGS: copies of what a loop's carry permutes or a branch returns, reuse after a last use, merged starts) is then
-a question about these facts; the rules with ``find_in_program`` ask it.
+:func:`program_facts` follows every value of a jaxpr, path by path, with the memory behind it: an operand that a kernel
+takes over shares its memory with the result, and calls, branches and loops pass values on. Loops are followed for two
+trips of as many iterations as they are unrolled by, which shows what crosses from one trip to the next. What XLA does to
+values in flight (it copies what a loop's carry permutes or a branch returns, reuses memory after a last use, merges equal
+starts; all seen in programs compiled for TPU) is then a question about these facts: the rules' ``find_in_program`` ask it.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class _Walk:
     def _wait_for_some(self, call: Call, key: Key, state: State) -> list[Flight]:
         """A wait for a part, for several copies, or on a semaphore that is not known: whether one is missing is for
         the run of the kernels to say."""
-        same = [(f, k) for f, keys in state.open.items() for k in keys if k[0] is key[0] and (key[1] is None or k == key)]
+        same = [(f, k) for f, keys in state.open.items() for k in keys if _may_be_same(k, key)]
         for flight, k in same:
             state.finish(flight, [k], call)
             state.ended.pop(k, None)
@@ -419,6 +419,10 @@ _PASSES_ON = {x for x in (p.optimization_barrier, p.with_memory_space_constraint
 _UPDATES = {
     lax.scatter_p, lax.scatter_add_p, lax.scatter_mul_p, lax.scatter_min_p, lax.scatter_max_p, lax.dynamic_update_slice_p,
 }  # fmt: skip
+
+
+def _may_be_same(a: Key, b: Key) -> bool:
+    return a[0] is b[0] and (a[1] is None or b[1] is None or a[1] == b[1])
 
 
 def call_of(eqn: Any) -> Call:

@@ -250,14 +250,18 @@ def element_count(aval: Any) -> int:
     return math.prod(getattr(aval, "shape", ()))
 
 
-def fresh(name: str, dtype: Any, index: tuple[Any, ...] | None = None, version: Any = 0) -> Value:
+def fresh(
+    name: str, dtype: Any, index: tuple[Any, ...] | None = None, version: Any = 0,
+    bounds: tuple[int | None, int | None] = (None, None),
+) -> Value:  # fmt: skip
     """An unknown scalar of ``dtype``: a predicate for booleans, bounded for unsigned integers.
 
     With ``index`` it is that element of a memory called ``name``.
     """
     is_bool = np.dtype(dtype) == np.bool_
     low = 0 if is_bool or np.issubdtype(dtype, np.unsignedinteger) else None
-    high = 1 if is_bool else None
+    low = max((x for x in (low, bounds[0]) if x is not None), default=None)
+    high = 1 if is_bool else bounds[1]
     value = terms.symbol(name, low, high) if index is None else terms.element(name, index, version, low, high)
     return terms.ne(value, 0) if is_bool else value
 

@@ -464,6 +464,9 @@ class Interpreter:
         if not scalars.is_small_integer(aval):
             return None
         if scalars.element_count(aval) == 1:
+            ordered = state.cells.order(op.view)
+            if ordered is not True:
+                state.path = state.path.assume(ordered) or state.path
             return state.cells.load(op.view)
         return _known_part(state.cells, op.view, aval)
 

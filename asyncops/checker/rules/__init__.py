@@ -1,7 +1,7 @@
 """The rules: one module each, its documentation inside, in the order of their codes.
 
-A rule has ``CODE``, ``NAME`` and ``SEVERITY``. Those of ``ALL`` have ``find(analysis)``, which looks at one run; those of
-``PROGRAM`` have ``find_in_program(facts)``, which looks at the program around the kernels. Both yield
+A rule has ``CODE``, ``NAME`` and ``SEVERITY``. Those of ``ALL`` have ``find(analysis)``, which looks at one run; those
+of ``PROGRAM`` have ``find_in_program(facts)``, which looks at the program around the kernels. Both yield
 :class:`~asyncops.checker.analysis.Finding` values.
 """
 

@@ -2,8 +2,8 @@
 
 What it does
 ------------
-Reports an array that a kernel takes over (``input_output_aliases``) to leave a copy in flight on it, and that the program
-uses again.
+Reports an array that a kernel takes over (``input_output_aliases``) to leave a copy in flight on it, and that the
+program uses again.
 
 Why it is bad
 -------------

@@ -49,7 +49,8 @@ def find_in_program(facts: ProgramFacts) -> Iterator[Finding]:
             (use or flight.call).site,
             "return the source from the start (aliased), give it to the kernel that waits, and use what that returns",
             lines(
-                ("the kernel that starts the copy", flight.call.location), ("the kernel that waits", released.done.location)
+                ("the kernel that starts the copy", flight.call.location),
+                ("the kernel that waits", released.done.location),
             ),
             flight.subjects,
         )
