@@ -161,6 +161,7 @@ class _Session:
         except RecursionError:
             self.unknowns["control flow is nested too deeply to be followed"] = None
         self.events += tracker.events
+        self.assumptions.update(tracker.assumptions)
         self.kernels.update(dict.fromkeys(run.kernel_names, 0))
         for suspect in tracker.suspects:
             self._decide(suspect)

@@ -73,14 +73,22 @@ class ForkPolicy:
             return False
         if known is None and all(s.operation == "element" and _is_argument(s) for s in terms.symbols(predicate)):
             return False  # an index read from memory is in range; nothing is learnt from saying so
-        facts = state.path.facts() if known else (predicate,)
-        is_callers = any(_is_argument(s) for f in facts for s in terms.symbols(f))
+        is_callers = any(_is_argument(s) for f in _facts_behind(state.path, predicate) for s in terms.symbols(f))
         narrowed = state.path.assume(terms.logical_not(predicate))
         if narrowed is not None:
             state.path = narrowed
         elif is_callers:
             raise PathEnds
         return False if is_callers else predicate
+
+
+def _facts_behind(path: Conditions, predicate: Predicate) -> Iterator[Any]:
+    """The predicate and the facts that decide it: those about its symbols; all of them where it has none."""
+    yield predicate
+    mentioned = terms.symbols(predicate)
+    for fact in path.facts():
+        if not mentioned or mentioned & terms.symbols(fact):
+            yield fact
 
 
 def _is_argument(s: Atom) -> bool:

@@ -137,6 +137,7 @@ class Tracker(Recorder):
         super().__init__(memory, policy, topology)
         self.suspects = []
         self.suspect_keys: dict[Any, int] = {}
+        self.assumptions: dict[str, None] = {}
         self.events_left = events
         self.events = 0
 
@@ -172,7 +173,10 @@ class Tracker(Recorder):
             return
         before = state.path
         condition = self.policy.avoid(state, outside)
-        if condition is not False:
+        if condition is False:
+            where = f" ({site.location})" if site.location else ""
+            self.assumptions[f"the arguments keep every index of {view.root} in range{where}"] = None
+        else:
             after, state.path = state.path, before
             self.problem(state, out_of_bounds(view, site), condition)
             state.path = after

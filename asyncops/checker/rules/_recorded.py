@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from asyncops.checker.analysis import Analysis, Finding, lines
+from asyncops.checker.recording import placed
 
 
 def recorded(analysis: Analysis, code: str) -> Iterator[Finding]:
     """The problems recorded under a rule's code."""
     for problem in analysis.problems:
         if problem.code == code:
-            subjects = frozenset({("line", problem.site.location)})
+            site = placed(problem.site, analysis.model)
+            subjects = frozenset({("line", site.location)})
             yield Finding(
-                code, problem.text(analysis.model), problem.site, problem.help, lines(*problem.related), subjects, problem
+                code, problem.text(analysis.model), site, problem.help, lines(*problem.related), subjects, problem
             )
