@@ -22,20 +22,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tally = Tally()
     try:
         for tally in tally_programs(options.seed, options.programs, first=options.first, limit=options.limit):
-            if tally.programs % PROGRESS_EVERY == 0:
-                print(
-                    f"{tally.programs:,} programs, {sum(tally.broken.values())} disagreements",
-                    file=sys.stderr,
-                )
+            _report(tally)
     except StatefulError as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-    for example in tally.examples:
-        print(example)
     print(tally.table())
     return 1 if tally.broken else 0
+
+
+def _report(tally: Tally) -> None:
+    """Prints what is new, and on the error stream how far the run is."""
+    for example in tally.take_examples():
+        print(example, flush=True)
+    if tally.programs % PROGRESS_EVERY == 0:
+        broken = sum(tally.broken.values())
+        print(f"{tally.programs:,} programs, {broken} disagreements", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from asyncops.checker.events import Point
 from asyncops.checker.order import Touch
 from asyncops.explorer.cases import Case, name
 
@@ -68,8 +69,15 @@ def _wrong_touches(case: Case) -> Iterator[str]:
 
 
 def _can_happen(case: Case, touch: Touch) -> bool:
-    first, second = (touch.mark, touch.point) if touch.early else (touch.point, touch.mark)
-    return not case.exact.before(first, second)
+    """Early: it comes while the mark has not. Late: it starts after the mark, or is then still going on."""
+    start = Point(touch.point.core, touch.point.index)
+    if touch.early:
+        return not case.exact.before(touch.mark, start)
+    started = any((stray.touch, stray.mark) == (start, touch.mark) for stray in case.exploration.strays)
+    return started or any(
+        (unfinished.completion, unfinished.mark) == (touch.point, touch.mark)
+        for unfinished in case.exploration.unfinished
+    )
 
 
 REPLAY_LAWS: dict[str, Callable[[Case], Iterator[str]]] = {

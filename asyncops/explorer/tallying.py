@@ -50,6 +50,11 @@ class Tally:
         for kind in ("races", "deadlocks", "leaks", "unfinished", "strays"):
             self.findings[kind] += bool(getattr(exploration, kind))
 
+    def take_examples(self) -> list[str]:
+        """The examples that were not taken before."""
+        examples, self.examples = self.examples, []
+        return examples
+
     def table(self) -> str:
         """The numbers, one a line."""
         return "\n".join(f"{label:<44}{value:>12}" for label, value in self._rows())
