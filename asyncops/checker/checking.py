@@ -132,7 +132,8 @@ class _Session:
         """What becomes of the copies that kernels leave in flight."""
         ends = {key[1] for key in (*self.undecided, *self.decided) if key[0] == "dropped"}
         is_known = self.devices == 1 and not self.unknowns
-        facts = program.program_facts(self.closed, ends if is_known else None)
+        stuck = frozenset(s.finding.site.location for s in self.seen if s.finding.code in ("AO102", "AO103", "AO303"))
+        facts = program.program_facts(self.closed, ends if is_known else None, stuck)
         if not facts.is_complete:
             self.unknowns["not every path of the program around the kernels was followed"] = None
         for seen in findings.findings_in_program(facts):

@@ -102,6 +102,11 @@ class State:
         self.open[flight] = frozenset(flight.waits)
         self.starts = (*self.starts, flight)
 
+    def decided_since(self, flight: Flight) -> list[tuple[Call, int, int]]:
+        """The branches taken since the copy started."""
+        born = self.starts.index(flight)
+        return [decision for decision in self.decisions if decision[2] > born]
+
     def waiting_on(self, key: Key) -> Flight | None:
         """The oldest copy in flight that counts on a semaphore."""
         return next((f for f, keys in self.open.items() if key in keys), None)

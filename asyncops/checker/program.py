@@ -2,9 +2,10 @@
 
 :func:`program_facts` follows every value of a jaxpr, path by path, with the memory behind it: an operand that a kernel
 takes over shares its memory with the result, and calls, branches and loops pass values on. Loops are followed for two
-trips of as many iterations as they are unrolled by, which shows what crosses from one trip to the next. What XLA does to
-values in flight (it copies what a loop's carry permutes or a branch returns, reuses memory after a last use, merges equal
-starts; all seen in programs compiled for TPU) is then a question about these facts: the rules' ``find_in_program`` ask it.
+trips of as many iterations as they are unrolled by, which shows what crosses from one trip to the next. What XLA does
+to values in flight (it copies what a loop's carry permutes or a branch returns, reuses memory after a last use, merges
+equal starts; all seen in programs compiled for TPU) is then a question about these facts, which the rules'
+``find_in_program`` ask.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _FIXED = {MemorySpace.HBM, MemorySpace.VMEM, MemorySpace.SMEM, MemorySpace.CMEM,
 
 @dataclass(frozen=True)
 class SecondDone:
-    """A wait for a copy that an earlier call has waited for."""
+    """A wait for a copy that an earlier call has waited for. ``is_certain``: nothing was decided since the start."""
 
     flight: Flight
     first: Call
@@ -94,9 +95,10 @@ class TooManyPaths(Exception):
 @dataclass
 class ProgramFacts:
     """What was seen on the paths of a program. ``dropped_lines``: the copies that, path by path, are known to be able
-    to be in flight at its end; None where that is not known."""
+    to be in flight at its end; None where that is not known. ``stuck_lines``: the waits that are known not to return."""
 
     dropped_lines: set[Any] | None = None
+    stuck_lines: frozenset[Any] = frozenset()
     flights: dict[Flight, None] = field(default_factory=dict)
     second_dones: dict[SecondDone, None] = field(default_factory=dict)
     dropped: dict[Dropped, None] = field(default_factory=dict)
@@ -108,9 +110,11 @@ class ProgramFacts:
     is_complete: bool = True
 
 
-def program_facts(closed: Any, dropped_lines: set[Any] | None = None) -> ProgramFacts:
-    """The facts about an opened jaxpr."""
-    facts = ProgramFacts(dropped_lines)
+def program_facts(
+    closed: Any, dropped_lines: set[Any] | None = None, stuck_lines: frozenset[Any] = frozenset()
+) -> ProgramFacts:
+    """The facts about an opened jaxpr; the other arguments are what its runs have shown."""
+    facts = ProgramFacts(dropped_lines, stuck_lines)
     walk = _Walk(facts)
     arguments = [Value(Memory(is_kept=True)) for _ in closed.inputs]
     try:
@@ -262,8 +266,9 @@ class _Walk:
         if flight is None and key in state.ended and state.ended[key][0].waits[key] == waited.amount:
             earlier, first = state.ended[key]
             if first is not call:
-                second = SecondDone(earlier, first, call, waited.line, not state.decisions)
-                self.facts.second_dones[second] = None
+                self.facts.second_dones[
+                    SecondDone(earlier, first, call, waited.line, not state.decided_since(earlier))
+                ] = None
             return []
         return self._wait_for_some(call, key, state)
 
@@ -417,7 +422,8 @@ _RUN: dict[type, Callable[..., list[_Outcome]]] = {
 
 _PASSES_ON = {x for x in (p.optimization_barrier, p.with_memory_space_constraint) if x is not None}
 _UPDATES = {
-    lax.scatter_p, lax.scatter_add_p, lax.scatter_mul_p, lax.scatter_min_p, lax.scatter_max_p, lax.dynamic_update_slice_p,
+    lax.scatter_p, lax.scatter_add_p, lax.scatter_mul_p, lax.scatter_min_p, lax.scatter_max_p,
+    lax.dynamic_update_slice_p,
 }  # fmt: skip
 
 
@@ -456,9 +462,8 @@ def _is_pinned(static: ho.KernelForm, role: Any) -> bool:
 def _deciding(flight: Flight, state: State, outcomes: Sequence[_Outcome]) -> Call | None:
     """The branch on whose other side the copy is waited for; None where it is on no path."""
     others = [at for _, at in outcomes if all(f.call.stack != flight.call.stack for f in at.open)]
-    born = state.starts.index(flight)
-    for call, side, starts in state.decisions:
+    for call, side, starts in state.decided_since(flight):
         sides = {i for at in others for other, i, n in at.decisions if (other, n) == (call, starts)}
-        if starts > born and sides - {side}:
+        if sides - {side}:
             return call
     return None

@@ -11,7 +11,7 @@ import difflib
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import asyncops
@@ -25,7 +25,11 @@ FOLDERS = tuple(_PACKAGE / part / "rules" for part in ("checker", "compiled", "l
 
 @dataclass(frozen=True)
 class RulePage:
-    """One rule's documentation: ``sections`` maps each heading to its text."""
+    """One rule's documentation: ``sections`` maps each heading to its text.
+
+    A rule that is applied to the program and to the compiled program has a file, and a page, for each; its page has
+    both texts under each heading.
+    """
 
     code: str
     name: str
@@ -38,9 +42,16 @@ class RulePage:
 @functools.cache
 def rule_pages() -> dict[str, RulePage]:
     """Code to page, in the order of the codes."""
-    files = sorted(f for folder in FOLDERS for f in folder.glob("[!_]*.py"))
-    pages = [page for page in map(read_page, files) if page]
-    return {page.code: page for page in sorted(pages, key=lambda p: p.code)}
+    files = [f for folder in FOLDERS for f in sorted(folder.glob("[!_]*.py"))]
+    pages: dict[str, RulePage] = {}
+    for page in filter(None, map(read_page, files)):
+        pages[page.code] = _joined(pages[page.code], page) if page.code in pages else page
+    return dict(sorted(pages.items()))
+
+
+def _joined(page: RulePage, other: RulePage) -> RulePage:
+    texts = {t: "\n\n".join(filter(None, (page.sections.get(t), other.sections.get(t)))) for t in HEADINGS}
+    return replace(page, sections=texts)
 
 
 def read_page(file: Path) -> RulePage | None:

@@ -36,7 +36,14 @@ def test_a_page_is_complete(page: RulePage) -> None:
 
 
 def test_codes_and_names_are_unique() -> None:
-    assert len({p.code for p in PAGES}) == len({p.name for p in PAGES}) == len(PAGES) == len(rule_pages())
+    rules = {(p.code, p.name, p.severity) for p in PAGES}
+    assert len({p.code for p in PAGES}) == len({p.name for p in PAGES}) == len(rules) == len(rule_pages())
+    assert len({(p.code, p.file.parent) for p in PAGES}) == len(PAGES)
+
+
+def test_a_rule_on_programs_and_on_compiled_programs_has_one_page() -> None:
+    cure = find_page("AO501").sections["Cure"]
+    assert all(p.sections["Cure"] in cure for p in PAGES if p.code == "AO501")
 
 
 def test_every_module_among_the_rules_is_a_rule() -> None:
@@ -49,7 +56,8 @@ def test_the_changelog_names_every_rule() -> None:
 
 
 def test_the_index_names_every_rule_once() -> None:
-    assert [line.split()[:2] for line in index().splitlines()] == sorted([p.code, p.name] for p in PAGES)
+    rules = sorted([p.code, p.name] for p in rule_pages().values())
+    assert [line.split()[:2] for line in index().splitlines()] == rules
 
 
 def test_a_page_as_markdown() -> None:

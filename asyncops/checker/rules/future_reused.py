@@ -35,9 +35,9 @@ SEVERITY = "error"
 
 
 def find_in_program(facts: ProgramFacts) -> Iterator[Finding]:
-    """Second waits. Where branches lie before one, the runs of the kernels have to say whether it can happen."""
+    """Second waits. Where branches lie before one, the runs of the kernels have to show that it can happen."""
     for again in facts.second_dones:
-        if not again.is_certain:
+        if not again.is_certain and again.line not in facts.stuck_lines:
             continue
         flight, site = again.flight, again.second.apart_from(again.first)
         earlier = again.first.apart_from(again.second).location

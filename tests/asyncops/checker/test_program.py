@@ -134,6 +134,12 @@ def finishes_once_in_every_iteration(x: Any) -> Any:
     return lax.fori_loop(0, 4, lambda _, y: done(*start(y * 2)) * 2, x)
 
 
+def finishes_in_a_branch_and_again(x: Any, flag: Any) -> Any:
+    source, target, sem = start(x * 2)
+    y = lax.cond(flag > 0, lambda: done(source, target, sem), lambda: jnp.zeros(SHAPE))
+    return y + done(source, target, sem)
+
+
 # -- AO503, AO504 --
 
 
@@ -238,6 +244,7 @@ WRONG = [
     (drops_in_a_shard, (ARRAY,), "AO501"),
     (finishes_twice, (ARRAY,), "AO502"),
     (finishes_in_every_iteration, (ARRAY,), "AO502"),
+    (finishes_in_a_branch_and_again, (ARRAY, FLAG), "AO502"),
     (updates_the_source, (ARRAY,), "AO503"),
     (forgets_the_source, (ARRAY,), "AO503"),
     (reads_the_destination, (ARRAY,), "AO504"),
@@ -279,9 +286,15 @@ def test_branches_on_one_value_go_one_way() -> None:
     assert "AO502" not in codes(starts_and_finishes_on_one_condition, ARRAY, FLAG)
 
 
-def test_a_second_done_is_found_where_the_program_calls_it() -> None:
-    (found,) = asyncops.check(finishes_twice, ARRAY).diagnostics
-    line = finishes_twice.__code__.co_firstlineno + 2
+def test_a_second_done_is_found_where_the_kernel_is_called() -> None:
+    def fn(x: Any) -> Any:
+        source, target, sem = start(x * 2)
+        y = done(source, target, sem)
+        return done(source, y, sem)
+
+    (found,) = asyncops.check(fn, ARRAY).diagnostics
+    first = fn.__code__.co_firstlineno
     assert found.location is not None
-    assert found.location.line in (line, line - 0, done.__code__.co_firstlineno + 6)
+    assert found.location.line == first + 3
+    assert found.related[0][1].line == first + 2
     assert "AO102" in {d.code for d in found.secondary}
