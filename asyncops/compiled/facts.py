@@ -82,6 +82,7 @@ class Flight:
       source_key, destination_key: the semaphores (of XLA's own: the result) that its two halves are waited
         for by.
       inferred: the kernel that started it could not be read.
+      released: the steps at which its halves were waited for, by their keys.
       endings: the waits that completed it, of its last half.
     """
 
@@ -95,12 +96,19 @@ class Flight:
     destination_key: Buffer | None
     remote: bool = False
     inferred: bool = False
+    released: dict[Buffer, list[int]] = field(default_factory=dict)
     endings: list[Ending] = field(default_factory=list)
 
     @property
     def keys(self) -> frozenset[Buffer]:
         """What has to be waited for until it is over."""
         return frozenset(k for k in (self.source_key, self.destination_key) if k is not None)
+
+    def key_of(self, role: str) -> Buffer | None:
+        """What has to be waited for until the source (or destination) is free: a local copy has one for both."""
+        if role == "source":
+            return self.source_key or self.destination_key
+        return self.destination_key or self.source_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,20 +63,28 @@ class Facts:
         something else may get the original's memory while it is still being read."""
         if touch.role == "destination" or touch.access == "write":
             return True
-        source = touch.flight.source
-        if source is None or self.lives(touch.flight, source):
-            return False
-        return self.is_reused(touch.flight, source)
+        return not self.lives(touch.flight, "source") and self.is_reused(touch.flight, "source")
 
-    def lives(self, flight: Flight, buffer: Buffer) -> bool:
-        """True where the memory is used, or may not be reused, until the last wait for ``flight``."""
+    def lives(self, flight: Flight, role: str) -> bool:
+        """True where the buffer is used, or may not be reused, until that half of the copy is over."""
+        buffer = flight.source if role == "source" else flight.destination
+        if buffer is None or self.trace.is_kept(buffer):
+            return True
         last = self.trace.last_use.get(buffer, -1)
-        return self.trace.is_kept(buffer) or all(last >= ending.step for ending in flight.endings)
+        return all(last >= step for step in self._released(flight, role))
 
-    def is_reused(self, flight: Flight, buffer: Buffer) -> bool:
-        """True where something that needs memory of its kind runs between its last use and the copy's end."""
+    def _released(self, flight: Flight, role: str) -> list[int]:
+        key = flight.key_of(role)
+        return flight.released.get(key, []) if key is not None else []
+
+    def is_reused(self, flight: Flight, role: str) -> bool:
+        """True where something that needs memory of the buffer's kind runs after its last use, before that half
+        of the copy is over."""
+        buffer = flight.source if role == "source" else flight.destination
+        if buffer is None:
+            return False
         last = self.trace.last_use.get(buffer, flight.step)
-        final = max((ending.step for ending in flight.endings), default=len(self.trace.log))
+        final = max(self._released(flight, role), default=len(self.trace.log))
         later = ran(self.trace.log[last + 1 : final])
         return any(buffer.shape.space in self._allocates(i) for i in later)
 

@@ -11,23 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from asyncops.compiled import operations
-from asyncops.compiled.facts import (
-    CopyMade,
-    Ending,
-    Entry,
-    Flight,
-    Lost,
-    Mark,
-    Scope,
-    ScopePath,
-    SecondWait,
-    Touch,
-    Trace,
-)
+from asyncops.compiled.facts import Flight, Mark, Scope, Trace
 from asyncops.compiled.hlo import UNKNOWN_OPCODE, Computation, Instruction, Module, Path
 from asyncops.compiled.inflight import Branch, InFlight, join
 from asyncops.compiled.loops import trip_count
 from asyncops.compiled.mosaic import Kernel, KernelCopy, KernelWait, Slot, kernel_of
+from asyncops.compiled.recording import Recorder
 from asyncops.compiled.values import Buffer, TooLarge, Value, element, first, fresh, joined, leaves
 
 # A loop whose state at the head has not repeated by then is given up (a rotation of n buffers needs n).
@@ -65,8 +54,7 @@ class _Run:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._module = trace.module
-        self._state = InFlight()
-        self._path: ScopePath = ()
+        self._record = Recorder(trace)
         self._kernels: dict[Instruction, Kernel] = {}
         self._budget = max(MIN_STEPS, STEPS_PER_INSTRUCTION * sum(1 for _ in self._module.instructions()))
 
@@ -77,14 +65,15 @@ class _Run:
         entry = self._module.entry
         arguments = [_parameter(i) for i in _parameters(entry)]
         result = self._computation(entry, arguments)
-        self._use(result)
-        reachable = set(leaves(result))
-        for flight in list(self._state.open):
-            if not self._state.open[flight] & reachable:
-                self._lose(flight)
+        self._record.use(result)
+        self._lose_unreachable(list(self._record.state.open), result)
+
+    def _lose_unreachable(self, flights: list[Flight], result: Value) -> None:
+        for flight in self._record.state.unreachable(flights, set(leaves(result))):
+            self._record.lose(flight)
 
     def _computation(self, computation: Computation, arguments: list[Value]) -> Value:
-        if len(self._path) > MAX_DEPTH:
+        if len(self._record.path) > MAX_DEPTH:
             raise _GiveUp(f"computations nest deeper than {MAX_DEPTH}")
         values: Environment = {}
         for instruction in computation.instructions:
@@ -102,11 +91,9 @@ class _Run:
             self._trace.unknowns.append(f"{scope.instruction} calls %{name}, which the text does not have")
             return fresh(scope.instruction)
         begun = len(self._trace.flights)
-        self._path = (*self._path, scope)
-        result = self._computation(callee, arguments)
-        self._path = self._path[:-1]
-        for flight in self._state.unreachable(self._trace.flights[begun:], set(leaves(result))):
-            self._lose(flight)
+        with self._record.inside(scope):
+            result = self._computation(callee, arguments)
+        self._lose_unreachable(self._trace.flights[begun:], result)
         return result
 
     def _while(self, loop: Instruction, values: Environment, home: Computation) -> Value:
@@ -115,24 +102,24 @@ class _Run:
         condition = loop.attributes.get("condition", "").lstrip("%")
         scope = Scope(loop, "loop", trips)
         carry = self._operand(loop, 0, values)
-        outside = self._state.buffers()
-        self._log(Mark.ENTER, loop, trips=trips)
+        outside = self._record.state.buffers()
+        self._record.log(Mark.ENTER, loop, trips=trips)
         heads = set()
         for _ in range(MAX_ITERATIONS if trips is None else min(trips, MAX_ITERATIONS)):
             head = self._head(carry, outside)
             if head in heads:
                 break
             heads.add(head)
-            self._log(Mark.ITERATION, loop)
+            self._record.log(Mark.ITERATION, loop)
             self._inside(scope, condition, [carry])
             carry = self._inside(scope, body, [carry])
-            self._use(carry)
+            self._record.use(carry)
         else:
             if trips is None or trips > MAX_ITERATIONS:
                 self._trace.unknowns.append(
                     f"{loop}: its state did not repeat within {MAX_ITERATIONS} iterations"
                 )
-        self._log(Mark.EXIT, loop)
+        self._record.log(Mark.EXIT, loop)
         return carry
 
     def _head(self, carry: Value, outside: set[Buffer]) -> tuple[object, ...]:
@@ -147,9 +134,9 @@ class _Run:
         places = tuple(names[buffer] for buffer in leaves(carry))
         flights = tuple(
             (f.start, names.get(f.source), names.get(f.destination), frozenset(map(names.get, keys)))
-            for f, keys in self._state.open.items()
+            for f, keys in self._record.state.open.items()
         )
-        ended = frozenset(names[key] for key in self._state.ended if key in names)
+        ended = frozenset(names[key] for key in self._record.state.ended if key in names)
         return (places, flights, ended)
 
     def _conditional(self, instruction: Instruction, values: Environment) -> Value:
@@ -158,31 +145,31 @@ class _Run:
         on_predicate = "true_computation" in instruction.attributes or (
             index is not None and index.shape.dtype == "pred"
         )
-        before = self._state
+        before = self._record.state
         results: list[Value] = []
         states: list[tuple[Branch, InFlight]] = []
-        self._log(Mark.ENTER, instruction)
+        self._record.log(Mark.ENTER, instruction)
         for number, name in enumerate(names):
             label = _branch_label(number, len(names), on_predicate)
-            self._state = before.copy()
-            self._log(Mark.ENTER, instruction, label)
+            self._record.state = before.copy()
+            self._record.log(Mark.ENTER, instruction, label)
             operand = self._operand(instruction, number + 1, values)
             results.append(self._inside(Scope(instruction, "branch", label=label), name, [operand]))
-            self._log(Mark.EXIT, instruction, label)
-            states.append((Branch(instruction, label), self._state))
-        self._log(Mark.EXIT, instruction)
+            self._record.log(Mark.EXIT, instruction, label)
+            states.append((Branch(instruction, label), self._record.state))
+        self._record.log(Mark.EXIT, instruction)
         if not states:
             return fresh(instruction)
-        self._state = join(before, states)
+        self._record.state = join(before, states)
         return joined(instruction, results)
 
     def _call(self, instruction: Instruction, values: Environment) -> Value:
         if not instruction.callees:
             return fresh(instruction)
         operands = [self._operand(instruction, i, values) for i in range(len(instruction.operands))]
-        self._log(Mark.ENTER, instruction)
+        self._record.log(Mark.ENTER, instruction)
         result = self._inside(Scope(instruction, "call"), instruction.callees[0], operands)
-        self._log(Mark.EXIT, instruction)
+        self._record.log(Mark.EXIT, instruction)
         return result
 
     # One instruction
@@ -212,9 +199,10 @@ class _Run:
         return self._work(instruction, values)
 
     def _work(self, instruction: Instruction, values: Environment) -> Value:
-        self._log(Mark.RUN, instruction)
+        self._record.log(Mark.RUN, instruction)
         operands = [self._operand(instruction, i, values) for i in range(len(instruction.operands))]
-        self._use(operands)
+        for operand in operands:
+            self._record.use(operand)
         if instruction.opcode == UNKNOWN_OPCODE:
             self._trace.unknowns.append(
                 f"{instruction} was not understood, so neither what it does to its operands"
@@ -235,7 +223,7 @@ class _Run:
     def _plain(self, instruction: Instruction, operands: list[Value]) -> Value:
         written = operations.updates(instruction, self._module)
         for number, operand in enumerate(operands):
-            self._touch(instruction, operand, "write" if number in written else "read")
+            self._record.touch(instruction, operand, "write" if number in written else "read")
         return self._result(instruction, operands)
 
     def _result(self, instruction: Instruction, operands: list[Value]) -> Value:
@@ -250,15 +238,8 @@ class _Run:
     def _copy(self, instruction: Instruction, operands: list[Value]) -> Value:
         result = fresh(instruction)
         if operands and isinstance(operands[0], Buffer) and isinstance(result, Buffer):
-            self._made(instruction, operands[0], result)
+            self._record.copied(instruction, operands[0], result)
         return result
-
-    def _made(self, instruction: Instruction, operand: Buffer, result: Buffer) -> None:
-        result.copied_from = operand
-        self._touch(instruction, operand, "copy", result)
-        self._trace.copies.append(
-            CopyMade(instruction, operand, result, len(self._trace.log) - 1, self._path)
-        )
 
     def _native_start(self, instruction: Instruction, operands: list[Value]) -> Value:
         at_source, at_destination = operations.source_and_destination(instruction)
@@ -268,30 +249,25 @@ class _Run:
         source = first(given) if given is not None else None
         destination = _part(result, at_destination)
         if instruction.opcode == "copy-start" and source is not None and destination is not None:
-            self._made(instruction, source, destination)
+            self._record.copied(instruction, source, destination)
         else:
             for operand in operands:
-                self._touch(instruction, operand, "read")
+                self._record.touch(instruction, operand, "read")
         key = destination or _part(result, (1,))
-        step = len(self._trace.log) - 1
-        self._begin(Flight(instruction, step, self._path, True, source, destination, None, key))
+        now = (instruction, self._record.step, self._record.path)
+        self._record.begin(Flight(*now, True, source, destination, None, key))
         return result
 
     def _native_done(self, instruction: Instruction, operands: list[Value]) -> Value:
-        ended: list[Flight] = []
-        for buffer in (b for operand in operands for b in leaves(operand)):
-            for flight in self._state.waiting_on(buffer):
-                self._end(flight, buffer, instruction)
-                ended.append(flight)
-        if not ended:
-            for buffer in (b for operand in operands for b in leaves(operand)):
-                self._wait_again(instruction, buffer)
-        destinations = list(dict.fromkeys(f.destination for f in ended if f.destination is not None))
-        if instruction.aliases:
+        """Its result is the destination."""
+        buffers = [b for operand in operands for b in leaves(operand)]
+        keys = [b for b in buffers if self._record.state.waiting_on(b)] or buffers
+        ended = [flight for key in keys for flight in self._record.wait(instruction, key)]
+        destinations = dict.fromkeys(f.destination for f in ended if f.destination is not None)
+        if len(destinations) != 1 or instruction.aliases:
             return self._result(instruction, operands)
-        if len(destinations) == 1 and not instruction.shape_text.startswith("("):
-            return destinations[0]
-        return fresh(instruction, {(0,): destinations[0]} if len(destinations) == 1 else None)
+        at = (0,) if instruction.shape_text.startswith("(") else ()
+        return fresh(instruction, {at: next(iter(destinations))})
 
     # Pallas kernels
 
@@ -326,94 +302,22 @@ class _Run:
         """A semaphore that a conditional chose may be any of several: on each path it is one of them."""
         keys = buffers.all(wait.semaphore)
         for key in keys:
-            flights = self._state.waiting_on(key)
-            for flight in flights[: wait.count]:
-                self._end(flight, key, instruction, chosen=len(keys) > 1)
-            if not flights:
-                self._wait_again(instruction, key)
-
-    def _wait_again(self, instruction: Instruction, key: Buffer, branch: str = "") -> None:
-        if key in self._state.ended:
-            flight, earlier = self._state.ended[key]
-            self._trace.second_waits.append(SecondWait(instruction, flight, earlier, self._path, branch))
+            self._record.wait(instruction, key, wait.count, chosen=len(keys) > 1)
 
     def _accesses(self, instruction: Instruction, kernel: Kernel, buffers: _Arguments) -> None:
         for slots, access in ((kernel.reads, "read"), (kernel.writes, "write")):
             for slot in sorted(slots):
                 for buffer in buffers.all(slot):
-                    self._touch(instruction, buffer, access)
+                    self._record.touch(instruction, buffer, access)
 
     def _launch(self, instruction: Instruction, copy: KernelCopy, buffers: _Arguments) -> None:
         source, destination = buffers.one(copy.source), buffers.one(copy.destination)
         if destination is not None:
-            self._touch(instruction, destination, "write")
+            self._record.touch(instruction, destination, "write")
         sent, received = buffers.one(copy.source_semaphore), buffers.one(copy.destination_semaphore)
         inferred = bool(self._kernels[instruction].inferred)
-        step = len(self._trace.log) - 1
-        self._begin(
-            Flight(
-                instruction,
-                step,
-                self._path,
-                False,
-                source,
-                destination,
-                sent,
-                received,
-                copy.remote,
-                inferred,
-            )
-        )
-
-    # Facts
-
-    def _begin(self, flight: Flight) -> None:
-        if flight.keys:
-            self._trace.flights.append(flight)
-            self._state.add(flight)
-
-    def _end(self, flight: Flight, key: Buffer, wait: Instruction, chosen: bool = False) -> None:
-        """A wait on ``key``; ``chosen``: only on the paths on which it is this copy's."""
-        split = self._state.splits.get(flight)
-        if split is not None and not chosen:
-            self._wait_again(wait, key, ", ".join(b.label for b in split.over))
-        if self._state.complete(flight, key, wait):
-            flight.endings.append(Ending(wait, len(self._trace.log) - 1, self._path))
-
-    def _lose(self, flight: Flight) -> None:
-        split = self._state.splits.get(flight)
-        if split is None:
-            branch = next((s for s in reversed(self._path) if s.kind == "branch"), None)
-            inside = branch is not None and branch not in flight.path
-            self._trace.lost.append(Lost(flight, branch.instruction if branch and inside else None))
-        else:
-            labels = ", ".join(b.label for b in split.still)
-            self._trace.lost.append(Lost(flight, split.still[0].control, labels))
-        self._state.remove(flight)
-
-    def _touch(
-        self, instruction: Instruction, value: Value, access: str, result: Buffer | None = None
-    ) -> None:
-        if not self._state.open:
-            return
-        step = len(self._trace.log) - 1
-        for buffer in leaves(value):
-            for flight in self._state.of(buffer):
-                if flight.native or flight.start is instruction:
-                    continue
-                for role, other in (("source", flight.source), ("destination", flight.destination)):
-                    if buffer is other and not (role == "source" and access == "read"):
-                        touch = Touch(flight, instruction, role, access, step, self._path, result)
-                        self._trace.touches.append(touch)
-
-    def _use(self, value: Value | list[Value]) -> None:
-        step = len(self._trace.log) - 1
-        for part in value if isinstance(value, list) else [value]:
-            for buffer in leaves(part):
-                self._trace.last_use[buffer] = step
-
-    def _log(self, mark: Mark, instruction: Instruction, branch: str = "", trips: int | None = None) -> None:
-        self._trace.log.append(Entry(mark, instruction, branch, trips))
+        now = (instruction, self._record.step, self._record.path)
+        self._record.begin(Flight(*now, False, source, destination, sent, received, copy.remote, inferred))
 
     def _operand(self, instruction: Instruction, number: int, values: Environment) -> Value:
         if number < len(instruction.operands):
@@ -428,9 +332,7 @@ class _Arguments:
 
     def __init__(self, operands: list[Value], result: Value) -> None:
         self._operands = operands
-        self._results = [
-            leaf for part in (result if isinstance(result, tuple) else (result,)) for leaf in [part]
-        ]
+        self._results = list(result) if isinstance(result, tuple) else [result]
 
     def all(self, slot: Slot | None) -> tuple[Buffer, ...]:
         """The memories that the argument may be (several only after a conditional)."""

@@ -66,6 +66,11 @@ class InFlight:
         """The copies that read, write or count on ``buffer``."""
         return tuple(self._by_buffer.get(buffer, ()))
 
+    def roles(self, flight: Flight, buffer: Buffer) -> list[str]:
+        """What ``buffer`` is to a copy in flight, "source" or "destination", while that half is not over."""
+        both = (("source", flight.source), ("destination", flight.destination))
+        return [role for role, b in both if b is buffer and flight.key_of(role) in self.open[flight]]
+
     def buffers(self) -> set[Buffer]:
         """Everything that copies in flight involve."""
         return set(self._by_buffer)

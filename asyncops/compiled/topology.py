@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,19 +16,24 @@ from stateful.errors import CompilerError, InvalidArgumentError
 
 EXAMPLES = ("v4:2x2x1", "v5e:2x2", "v5e:2x4", "v5p:2x2x1", "v6e:2x2", "v6e:2x4", "tpu7x:2x2x1")
 # What libtpu asks a cloud machine's metadata server for; answered here, it starts at once on any machine. The
-# accelerator type is a formality: the topology that is compiled for is named separately.
+# accelerator type is a formality: the topology that is compiled for is named separately. And several processes may
+# load libtpu at once, since none of them drives a TPU.
 ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
 
 
 def prepare_environment() -> None:
-    """Answers libtpu's questions in the environment; what the user has set stays.
+    """Answers libtpu's questions in the environment; what the user has set stays, and a machine with TPUs is left
+    alone.
 
     JAX loads libtpu when a topology is first asked for, so this also works after another backend has started.
     """
+    if any(Path("/dev").glob("accel[0-9]*")) or any(Path("/dev").glob("vfio/[0-9]*")):
+        return
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 
@@ -45,7 +51,9 @@ def topology_devices(topology: str) -> tuple[Any, ...]:
     try:
         return tuple(topologies.get_topology_desc(topology, platform="tpu").devices)
     except jax.errors.JaxRuntimeError as error:
-        reason = str(error).partition(": ")[2] or str(error)
+        kind, _, reason = str(error).partition(": ")
+        if kind != "INVALID_ARGUMENT":
+            raise CompilerError(f"the TPU compiler does not start: {reason or kind}") from error
         raise InvalidArgumentError(
             f"topology {topology!r} is not one the compiler knows, as {', '.join(EXAMPLES)} are: {reason}"
         ) from error

@@ -33,7 +33,6 @@ from collections.abc import Iterator
 from asyncops.checker.report import Diagnostic
 from asyncops.compiled.facts import Flight
 from asyncops.compiled.findings import Facts, Finding, finding, name_of, related
-from asyncops.compiled.values import Buffer
 
 CODE = "AO503"
 NAME = "source-lifetime"
@@ -51,21 +50,21 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _unkept(facts: Facts, flight: Flight) -> str:
-    if not flight.endings:
-        return ""
-    for role, buffer in (("source", flight.source), ("destination", flight.destination)):
-        if buffer is not None and not facts.lives(flight, buffer) and not _is_harmless(facts, flight, buffer):
+    for role in ("source", "destination") if flight.endings else ():
+        if not facts.lives(flight, role) and not _is_harmless(facts, flight, role):
             return role
     return ""
 
 
-def _is_harmless(facts: Facts, flight: Flight, buffer: Buffer) -> bool:
+def _is_harmless(facts: Facts, flight: Flight, role: str) -> bool:
     """What the user wrote may keep it alive, and the compiler gave the kernel a copy of an argument, or the
     wait a copy of the source. Then it matters only whether anything else gets the memory."""
-    touches = [t for t in facts.trace.touches if t.flight is flight and t.access == "copy"]
-    copied = buffer is flight.source and bool(touches)
-    argument = buffer.copied_from is not None and facts.trace.is_kept(buffer.source())
-    return (copied or argument) and not facts.is_reused(flight, buffer)
+    if facts.is_reused(flight, role):
+        return False
+    buffer = flight.source if role == "source" else flight.destination
+    argument = buffer is not None and buffer.copied_from is not None and facts.trace.is_kept(buffer.source())
+    copied = any(t.flight is flight and (t.role, t.access) == (role, "copy") for t in facts.trace.touches)
+    return argument or (role == "source" and copied)
 
 
 def _diagnostic(facts: Facts, flight: Flight, role: str) -> Diagnostic:

@@ -155,6 +155,6 @@ def test_time_is_linear():
         return time.process_time() - begin
 
     seconds(1000)
-    small, large = seconds(25_000), seconds(100_000)
+    small, large = seconds(12_500), seconds(50_000)
     assert large < 10
     assert large < 8 * small
