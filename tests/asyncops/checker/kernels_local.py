@@ -188,7 +188,9 @@ def semaphore_ends_before_its_copy(wrong: bool) -> Program:
     return call(kernel, [BUFFER])
 
 
-def _windows(kernel: Any, in_map: Any, out_map: Any, steps: int = N, scratch: Sequence[Any] = (), **more: Any) -> Program:
+def _windows(
+    kernel: Any, in_map: Any, out_map: Any, steps: int = N, scratch: Sequence[Any] = (), **more: Any
+) -> Program:
     fn = pl.pallas_call(
         kernel, grid=(steps,), out_shape=STACK, in_specs=[pl.BlockSpec((1, 8, 128), in_map)],
         out_specs=pl.BlockSpec((1, 8, 128), out_map), scratch_shapes=list(scratch), **more,

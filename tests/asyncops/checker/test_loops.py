@@ -1,4 +1,4 @@
-"""Loops and grids are followed to their fixpoint: the verdict holds for every count, at the cost of a period."""
+"""Loops and grids are followed to their fixpoint: one verdict for every count, at the cost of a period."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def stack(n: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((n, 8, 128), jnp.float32)
 
 
-def checked(kernel: Callable[..., Any], n: int, slots: int = 2, scalars: Sequence[Any] = (), **more: Any) -> Report:
+def checked(
+    kernel: Callable[..., Any], n: int, slots: int = 2, scalars: Sequence[Any] = (), **more: Any
+) -> Report:
     """The report on a kernel over (scalars in SMEM, a stack in HBM, the result, slots, their semaphores)."""
     values = more.pop("values", None)
     fn = pl.pallas_call(
@@ -101,7 +103,7 @@ def codes(report: Report) -> list[str]:
     return [d.code for d in report.diagnostics]
 
 
-# -- the count of steps does not matter -----------------------------------------------------------------------------
+# -- the count of steps does not matter ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("slots", [2, 3])
@@ -136,7 +138,7 @@ def test_one_prefetch_too_many_is_found(n: int) -> None:
     assert "AO305" in codes(report)
 
 
-# -- counts that are not known ----------------------------------------------------------------------------------------
+# -- counts that are not known ------------------------------------------------------------------------------
 
 
 def counted(is_guarded: bool) -> Callable[..., Any]:
@@ -192,7 +194,7 @@ def test_a_first_copy_that_no_iteration_waits_for() -> None:
     assert codes(report) == ["AO101"], str(report)
 
 
-# -- slots ------------------------------------------------------------------------------------------------------------
+# -- slots --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", COUNTS)
@@ -262,7 +264,8 @@ def test_a_slot_kept_in_scalar_memory() -> None:
         lax.fori_loop(0, 2048, body, None)
 
     fn = pl.pallas_call(
-        kernel, out_shape=jax.ShapeDtypeStruct((8, 128), jnp.float32), in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
+        kernel, out_shape=jax.ShapeDtypeStruct((8, 128), jnp.float32),
+        in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
         scratch_shapes=[
             pltpu.VMEM((2, 8, 128), jnp.float32), pltpu.SemaphoreType.DMA((2,)), pltpu.SMEM((1,), jnp.int32),
         ],
@@ -272,7 +275,7 @@ def test_a_slot_kept_in_scalar_memory() -> None:
     assert events(report) < 300
 
 
-# -- other loops --------------------------------------------------------------------------------------------------------
+# -- other loops --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(4, 4), (1000, 1000)])

@@ -12,15 +12,19 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import kernels_local  # noqa: E402
-import kernels_remote  # noqa: E402
+import kernels_local
+import kernels_remote
 
-from asyncops.checker import rules  # noqa: E402
-from asyncops.checker.checking import check  # noqa: E402
-from asyncops.checker.report import Diagnostic, Report  # noqa: E402
+from asyncops.checker import rules
+from asyncops.checker.checking import check
+from asyncops.checker.report import Diagnostic, Report
 
 TABLE = {**kernels_local.CASES, **kernels_remote.CASES}
-CASES = [pytest.param(code, build, id=f"{code}-{build.__name__}") for code, builds in TABLE.items() for build in builds]
+CASES = [
+    pytest.param(code, build, id=f"{code}-{build.__name__}")
+    for code, builds in TABLE.items()
+    for build in builds
+]
 # These explain a race or follow from a missing wait: they may hang below the finding that names the defect.
 MAY_FOLLOW = {"AO302", "AO403"}
 
@@ -63,8 +67,10 @@ def test_the_edited_kernel_is_clean(code: str, build: Any) -> None:
 
 
 @pytest.mark.parametrize(("code", "build"), CASES)
-def test_without_its_rule_the_defect_is_not_found(code: str, build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "ALL", tuple(rule for rule in rules.ALL if rule.CODE != code))
+def test_without_its_rule_the_defect_is_not_found(
+    code: str, build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "ALL", tuple(rule for rule in rules.ALL if code != rule.CODE))
     fn, args = build(True)
     assert code not in {d.code for d in flattened(check(fn, *args).diagnostics)}
 

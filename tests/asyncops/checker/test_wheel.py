@@ -1,4 +1,4 @@
-"""The kernels that the installed JAX ships (``jax.experimental.pallas.ops.tpu``), with values that keep their contracts.
+"""The kernels of ``jax.experimental.pallas.ops.tpu``, with values that keep their contracts.
 
 They ask which chip they run on, and JAX knows none here: each module that asks is told.
 """
@@ -31,7 +31,11 @@ def _chip() -> Iterator[None]:
     modules = [importlib.import_module(name) for name in INFORMANTS if importlib.util.find_spec(name)]
     with pytest.MonkeyPatch.context() as patch:
         for asked in modules:
-            for name, answer in (("get_device_kind", CHIP), ("get_num_device_cores", 1), ("is_tpu_device", True)):
+            for name, answer in (
+                ("get_device_kind", CHIP),
+                ("get_num_device_cores", 1),
+                ("is_tpu_device", True),
+            ):
                 if hasattr(asked, name):
                     patch.setattr(asked, name, lambda answer=answer: answer)
         _forget(modules)
@@ -63,7 +67,7 @@ def pages(rows: int, columns: int) -> np.ndarray:
     return np.random.default_rng(0).permutation(rows * columns).astype(np.int32).reshape(rows, columns)
 
 
-# -- programs -----------------------------------------------------------------------------------------------------------
+# -- programs -----------------------------------------------------------------------------------------------
 
 
 def paged_attention(lengths: np.ndarray, **options: Any) -> Program:
@@ -74,15 +78,26 @@ def paged_attention(lengths: np.ndarray, **options: Any) -> Program:
 
 def paged_attention_quantized() -> Program:
     quantized = module("paged_attention.quantization_utils").QuantizedTensor
-    cache = quantized(weight=shape(4, 64, 16, 128, dtype=jnp.int8), scales=shape(4, 64, 16, 1, dtype=jnp.float32))
+    cache = quantized(
+        weight=shape(4, 64, 16, 128, dtype=jnp.int8), scales=shape(4, 64, 16, 1, dtype=jnp.float32)
+    )
     fn = functools.partial(module("paged_attention").paged_attention, pages_per_compute_block=4)
     return fn, (shape(4, 8, 128), cache, cache, integers(1, 17, 64, 128), pages(4, 8))
 
 
-def ragged_paged_attention(kv_lengths: np.ndarray, cu_q_lens: np.ndarray, count: int, **options: Any) -> Program:
+def ragged_paged_attention(
+    kv_lengths: np.ndarray, cu_q_lens: np.ndarray, count: int, **options: Any
+) -> Program:
     kernel = module("ragged_paged_attention").ragged_paged_attention
     fn = functools.partial(kernel, num_kv_pages_per_block=4, num_queries_per_block=16, **options)
-    return fn, (shape(128, 8, 128), shape(64, 16, 8, 128), kv_lengths, pages(8, 8), cu_q_lens, integers(count))
+    return fn, (
+        shape(128, 8, 128),
+        shape(64, 16, 8, 128),
+        kv_lengths,
+        pages(8, 8),
+        cu_q_lens,
+        integers(count),
+    )
 
 
 def flash_attention(is_gradient: bool) -> Program:
@@ -94,7 +109,9 @@ def flash_attention(is_gradient: bool) -> Program:
 def splash_attention(is_gradient: bool) -> Program:
     masks = module("splash_attention.splash_attention_mask")
     mask = masks.MultiHeadMask([masks.CausalMask((512, 512))] * 2)
-    kernel = module("splash_attention.splash_attention_kernel").make_splash_mha(mask, head_shards=1, q_seq_shards=1)
+    kernel = module("splash_attention.splash_attention_kernel").make_splash_mha(
+        mask, head_shards=1, q_seq_shards=1
+    )
 
     def fn(q: Any, k: Any, v: Any) -> Any:
         return kernel(q, k, v)
@@ -159,7 +176,9 @@ def test_a_kernel_of_the_wheel_is_clean_within_its_contract(name: str) -> None:
 @pytest.mark.parametrize("axis", ["x", "y"])
 def test_all_gather_shares_one_receive_semaphore_between_its_steps(axis: str) -> None:
     devices = np.array(jax.devices()[:8])
-    mesh = jax.sharding.Mesh(devices if axis == "x" else devices.reshape(2, 4), ("x",) if axis == "x" else ("x", "y"))
+    mesh = jax.sharding.Mesh(
+        devices if axis == "x" else devices.reshape(2, 4), ("x",) if axis == "x" else ("x", "y")
+    )
     kernel = module("all_gather").all_gather
     fn = functools.partial(kernel, mesh=mesh, axis_name=axis, memory_space=pltpu.VMEM)
     report = check(fn, shape(1024, 128, dtype=jnp.float32))
