@@ -97,6 +97,19 @@ class State:
             self.decisions, dict(self.choices), self.starts,
         )  # fmt: skip
 
+    def joined(self, others: list[State]) -> State:
+        """The state behind branches after which the same copies are in flight as before."""
+        result = self.fork()
+        result.kept |= frozenset[Flight].intersection(*(s.kept for s in others))
+        for state in others:
+            result.kept |= frozenset(f for f in state.kept if f not in self.finished and f not in self.open)
+            result.ended |= state.ended
+            result.finished |= state.finished
+            result.uses |= state.uses
+            result.taken |= state.taken
+            result.starts = tuple(dict.fromkeys((*result.starts, *state.starts)))
+        return result
+
     def start(self, flight: Flight) -> None:
         """The copy is in flight from now on."""
         self.open[flight] = frozenset(flight.waits)

@@ -94,8 +94,11 @@ class TooManyPaths(Exception):
 
 @dataclass
 class ProgramFacts:
-    """What was seen on the paths of a program. ``dropped_lines``: the copies that, path by path, are known to be able
-    to be in flight at its end; None where that is not known. ``stuck_lines``: the waits that are known not to return."""
+    """What was seen on the paths of a program.
+
+    ``dropped_lines``: the copies that, path by path, are known to be able to be in flight at its end; None where that
+    is not known. ``stuck_lines``: the waits that are known not to return.
+    """
 
     dropped_lines: set[Any] | None = None
     stuck_lines: frozenset[Any] = frozenset()
@@ -309,7 +312,7 @@ class _Walk:
             outcomes += self.body(form.branches[i], operands, inner)
         for results, after in outcomes if len(form.branches) > 1 else ():
             self._returned(call, results, state, after)
-        return outcomes
+        return _joined(outcomes, state) if len(outcomes) > 1 else outcomes
 
     def _returned(self, call: Call, results: list[Value], before: State, after: State) -> None:
         """A branch that returns what is in flight has it copied to where all branches leave their results."""
@@ -425,6 +428,25 @@ _UPDATES = {
     lax.scatter_p, lax.scatter_add_p, lax.scatter_mul_p, lax.scatter_min_p, lax.scatter_max_p,
     lax.dynamic_update_slice_p,
 }  # fmt: skip
+
+
+def _joined(outcomes: list[_Outcome], before: State) -> list[_Outcome]:
+    """One path behind a branch that changes nothing of what is in flight and returns none of it."""
+    for results, state in outcomes:
+        moving = {m for f, keys in before.open.items() for m in (*f.memories, *(key[0] for key in keys))}
+        if state.open != before.open or any(v.memory in moving for v in results):
+            return outcomes
+    joined = before.joined([state for _, state in outcomes])
+    columns = zip(*(results for results, _ in outcomes), strict=True)
+    return [([_either(values) for values in columns], joined)]
+
+
+def _either(values: Sequence[Value]) -> Value:
+    if all(v is values[0] for v in values):
+        return values[0]
+    is_kept = all(v.memory is values[0].memory for v in values)
+    after = frozenset[Flight].intersection(*(v.after for v in values))
+    return Value(values[0].memory if is_kept else Memory(), after)
 
 
 def _may_be_same(a: Key, b: Key) -> bool:

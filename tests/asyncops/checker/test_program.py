@@ -113,6 +113,17 @@ def two_at_once(x: Any) -> Any:
     return done(*first) + done(*second)
 
 
+def starts_in_both_branches(x: Any, flag: Any) -> Any:
+    future = lax.cond(flag > 0, lambda: tuple(start(x * 2)), lambda: tuple(start(x * 3)))
+    return done(*future)
+
+
+def many_branches(x: Any, flag: Any) -> Any:
+    for i in range(8):
+        x = lax.cond(flag > i, lambda x=x: done(*start(x * 2)), lambda x=x: x * 3)
+    return x
+
+
 def inside_jit(x: Any) -> Any:
     return jax.jit(done)(*jax.jit(start)(x * 2))
 
@@ -257,6 +268,8 @@ WRONG = [
 ]
 CLEAN = [
     (finishes_in_both_branches, (ARRAY, FLAG)),
+    (starts_in_both_branches, (ARRAY, FLAG)),
+    (many_branches, (ARRAY, FLAG)),
     (two_at_once, (ARRAY,)),
     (inside_jit, (ARRAY,)),
     (finishes_once_in_every_iteration, (ARRAY,)),
