@@ -25,7 +25,7 @@ from asyncops.explorer.comparing import (
     RACES_UNCONFIRMED,
     compare,
 )
-from asyncops.explorer.notation import format_program
+from asyncops.explorer.notation import format_program, parse_program
 from asyncops.explorer.strategies import programs
 from asyncops.explorer.tallying import Tally, tally_programs
 
@@ -67,6 +67,64 @@ def test_programs_are_of_every_kind(unharmed):
     assert unharmed.incomplete < unharmed.programs / 100
     assert unharmed.clean > unharmed.programs / 10
     assert min(unharmed.findings.values()) > unharmed.programs / 50
+
+
+HARD = {
+    "full barrier, twice": """
+        core 0
+          signal g1 1
+          signal g2 1
+          wait g0 2
+          read x1
+          signal g1 1
+          signal g2 1
+          wait g0 2
+        core 1
+          write x1
+          signal g0 1
+          signal g2 1
+          wait g1 2
+          signal g0 1
+          signal g2 1
+          wait g1 2
+        core 2
+          signal g0 1
+          signal g1 1
+          wait g2 2
+          signal g0 1
+          signal g1 1
+          wait g2 2
+        """,
+    "lock": """
+        initial lock 1
+        core 0
+          wait lock 1
+          write x
+          signal lock 1
+        core 1
+          wait lock 1
+          write x
+          signal lock 1
+        """,
+    "start or exit, never both": """
+        core 0
+          signal g 1
+          wait g 1
+          exit k x / s
+        core 1
+          wait g 1
+          start _ -> x
+        """,
+}
+
+
+@pytest.mark.parametrize("text", HARD.values(), ids=HARD)
+def test_what_takes_a_deeper_argument(text):
+    """Counting does not order these, wait by wait. The search for a schedule has to say that there is none."""
+    comparison = compare(parse_program(text))
+    assert not comparison.exploration.races
+    assert not comparison.disagreements
+    assert comparison.counts[FALSE_RACES_KEPT] == 0
 
 
 # Planted defects. Each must be noticed; nothing may be noticed where nothing is planted.
