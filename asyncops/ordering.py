@@ -126,8 +126,8 @@ class _Ordered:
                 continue
             if self._lands(eqn):
                 continue
-            if region.running_before(position):
-                self._tie(region.produced_before(position), _tokens(eqn.invars))
+            if running := region.running_before(position):
+                self._tie((*region.produced_before(position), *running), _tokens(eqn.invars))
             self._run(eqn)
             if region.running_before(position + 1):
                 self._after(position + 1, _tokens(eqn.outvars) or _tokens(filter(is_ref, eqn.invars)))
@@ -189,10 +189,10 @@ class _Ordered:
 
     def _tie(self, variables: Iterable[Any], tokens: Iterable[Any]) -> None:
         tokens = [v for v in tokens if not isinstance(self._env[v], Landed)]
-        variables = list(variables)
-        if not tokens or not variables:
-            return
+        variables = [v for v in variables if not isinstance(self._env[v], Landed)]
         tied = list(dict.fromkeys((*variables, *tokens)))
+        if not tokens or len(tied) < 2:
+            return
         values = iter(tie([self._env[v] for v in tied]))
         for var in tied:
             if not is_ref(var):

@@ -27,9 +27,9 @@ class Region:
         self._last_use = _last_uses(jaxpr)
         self._handles = _handles(jaxpr, self._last_use)
 
-    def running_before(self, position: int) -> bool:
-        """True when a future is running as the equation at ``position`` is reached."""
-        return any(begin < position <= end for begin, end in self._handles)
+    def running_before(self, position: int) -> list[Any]:
+        """The semaphores of the futures that run as the equation at ``position`` is reached."""
+        return [handle for handle, made, taken in self._handles if made < position <= taken]
 
     def produced_before(self, position: int) -> list[Any]:
         """What the stretch that ends at ``position`` computes and somebody needs later; Refs that it uses."""
@@ -75,8 +75,8 @@ def _last_uses(jaxpr: Any) -> dict[Any, int]:
     return last
 
 
-def _handles(jaxpr: Any, last_use: dict[Any, int]) -> list[tuple[int, int]]:
-    """For each future, the equation that makes it (-1: an argument) and the one that takes it."""
+def _handles(jaxpr: Any, last_use: dict[Any, int]) -> list[tuple[Any, int, int]]:
+    """For each future, its semaphores, the equation that makes it (-1: an argument) and the one that takes it."""
     made = [(v, -1) for v in (*jaxpr.constvars, *jaxpr.invars)]
     made += [(v, n) for n, eqn in enumerate(jaxpr.eqns) for v in eqn.outvars]
-    return [(n, last_use.get(v, n)) for v, n in made if is_handle(v.aval)]
+    return [(v, n, last_use.get(v, n)) for v, n in made if is_handle(v.aval)]
