@@ -90,6 +90,7 @@ class _Reader:
         self.table = table
 
     def refuse_unknown_keys(self, known: Iterable[str]) -> None:
+        """Complains about the first key that is not ``known``."""
         allowed = sorted(known)
         for key in self.table:
             if key not in allowed:
@@ -98,23 +99,28 @@ class _Reader:
                 raise self.error(key, f"is not a key{hint}; known: {', '.join(allowed)}")
 
     def value(self, key: str, kind: type[T], what: str) -> T | None:
+        """A value of one type; None if the key is missing."""
         value = self.table.get(key)
         if value is not None and not isinstance(value, kind):
             raise self.error(key, f"must be {what}, not {value!r}")
         return value
 
     def strings(self, key: str) -> tuple[str, ...]:
+        """A list of strings; empty if the key is missing."""
         return self._strings(key, self.table.get(key, []))
 
     def selectors(self, key: str) -> tuple[str, ...]:
+        """A list of rule selectors that each match a rule."""
         return self._selectors(key, self.table.get(key, []))
 
     def per_file_ignores(self) -> dict[str, tuple[str, ...]]:
+        """Pattern to selectors."""
         key = "per-file-ignores"
         table = self._subtable(key)
         return {pattern: self._selectors(f"{key}.{pattern}", names) for pattern, names in table.items()}
 
     def severities(self) -> dict[str, str]:
+        """Selector to severity."""
         table = self._subtable("severity")
         for selector, severity in table.items():
             self._selectors("severity", [selector])
@@ -125,6 +131,7 @@ class _Reader:
         return dict(table)
 
     def error(self, key: str, problem: str) -> LintUsageError:
+        """The complaint about a key."""
         return LintUsageError(f"{self.file}: [tool.asyncops] {key} {problem}")
 
     def _subtable(self, key: str) -> Mapping[str, Any]:

@@ -42,10 +42,12 @@ class Finding:
 
     @property
     def code(self) -> str:
+        """The code of its rule."""
         return self.diagnostic.code
 
     @property
     def location(self) -> Location | None:
+        """The offending line."""
         return self.diagnostic.location
 
     @property

@@ -23,7 +23,9 @@ class Page:
 class Format(Protocol):
     """A format is a module with this function; it reads the result and nothing else but source lines."""
 
-    def render(self, result: LintResult, page: Page) -> str: ...
+    def render(self, result: LintResult, page: Page) -> str:
+        """The whole output as text."""
+        ...
 
 
 def render(name: str, result: LintResult, page: Page) -> str:
