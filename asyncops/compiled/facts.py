@@ -161,7 +161,8 @@ class Trace:
     """The facts of one module.
 
     ``last_use`` maps memory to the last step that uses it; ``aliased`` are the memories that an
-    asynchronous Pallas kernel takes over (operand and result are one memory), by the kernel's instruction.
+    asynchronous Pallas kernel takes over (operand and result are one memory), by the kernel's instruction;
+    ``carried`` are those that an iteration hands to the next.
     """
 
     module: Module
@@ -173,6 +174,7 @@ class Trace:
     copies: list[CopyMade] = field(default_factory=list)
     last_use: dict[Buffer, int] = field(default_factory=dict)
     aliased: dict[Buffer, Instruction] = field(default_factory=dict)
+    carried: set[Buffer] = field(default_factory=set)
     unknowns: list[str] = field(default_factory=list)
     assumptions: list[str] = field(default_factory=list)
 

@@ -114,6 +114,7 @@ class _Run:
             self._inside(scope, condition, [carry])
             carry = self._inside(scope, body, [carry])
             self._record.use(carry)
+            self._trace.carried.update(leaves(carry))
         else:
             if trips is None or trips > MAX_ITERATIONS:
                 self._trace.unknowns.append(

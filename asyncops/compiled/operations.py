@@ -30,6 +30,8 @@ _UNPAIRED = {"send": "send-done", "recv": "recv-done"}
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective", "reduce-scatter", "ragged-all-to-all")
 # XLA's own asynchronous collectives on some TPUs are fusions around these custom calls.
 _FUSED_START, _FUSED_DONE = "AsyncCollectiveStart", "AsyncCollectiveDone"
+# Custom calls that stand for memory, not for work.
+_NO_WORK = frozenset({"AllocateBuffer", "ConcatBitcast"})
 _CYCLES = re.compile(r'"estimated_cycles":\s*"?(\d{1,18})\b')
 
 
@@ -67,7 +69,7 @@ def is_copy(instruction: Instruction) -> bool:
 def is_work(instruction: Instruction) -> bool:
     """True for what takes time on the core: arithmetic on arrays, kernels, blocking collectives."""
     opcode = instruction.opcode
-    if opcode in PLUMBING or opcode in CONTROL or is_copy(instruction):
+    if opcode in PLUMBING or opcode in CONTROL or is_copy(instruction) or instruction.target in _NO_WORK:
         return False
     return not opcode.endswith(("-start", "-done", "-update")) and opcode not in _UNPAIRED
 

@@ -59,6 +59,7 @@ class Window:
 
 def windows(trace: Trace) -> tuple[Window, ...]:
     """The windows of a module, in schedule order of their starts."""
+    halves = {f.start for f in trace.flights} | {e.instruction for f in trace.flights for e in f.endings}
     found: dict[tuple[Instruction, Instruction], Window] = {}
     for flight in trace.flights:
         for ending in flight.endings:
@@ -66,7 +67,8 @@ def windows(trace: Trace) -> tuple[Window, ...]:
             shared = tuple(a for a, b in zip(flight.path, ending.path, strict=False) if a == b)
             turned = {entry.instruction for entry in entries if entry.mark is Mark.ITERATION}
             carried = any(scope.instruction in turned for scope in shared)
-            items = tuple(item for item in _items(entries) if _takes_time(item.instruction))
+            runs = (i for i in _items(entries) if i.instruction not in halves)
+            items = tuple(item for item in runs if _takes_time(item.instruction))
             found[flight.start, ending.instruction] = Window(
                 flight.start, ending.instruction, flight, shared, carried, items
             )
@@ -75,9 +77,9 @@ def windows(trace: Trace) -> tuple[Window, ...]:
 
 def _takes_time(instruction: Instruction) -> bool:
     """Loops and the like, copies, and computations on arrays; not scalars and the halves of other copies."""
-    if instruction.opcode in CONTROL or instruction.opcode == "copy":
+    if instruction.opcode in CONTROL:
         return True
-    return is_work(instruction) and instruction.shape.size > 1
+    return (is_work(instruction) or instruction.opcode == "copy") and instruction.shape.size > 1
 
 
 def ran(entries: Sequence[Entry]) -> Iterator[Instruction]:

@@ -63,12 +63,15 @@ def _flight_of(facts: Facts, kernel: Instruction) -> Flight | None:
 
 
 def _taken_over_by(facts: Facts, copy: CopyMade) -> Instruction | None:
-    """The asynchronous kernel that made the copy necessary; None where there is none."""
+    """The asynchronous kernel that made the copy necessary; None where there is none.
+
+    In a loop that is also the one behind a copy into the carry. A copy that is only read is a prefetch.
+    """
     aliased = facts.trace.aliased
     in_loop = bool(loops(copy.path))
     if copy.result in aliased and (in_loop or _is_needed(facts, copy)):
         return aliased[copy.result]
-    return aliased.get(copy.operand) if in_loop else None
+    return aliased.get(copy.operand) if in_loop and copy.result in facts.trace.carried else None
 
 
 def _is_needed(facts: Facts, copy: CopyMade) -> bool:
