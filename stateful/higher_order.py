@@ -51,6 +51,7 @@ __all__ = [
     "While",
     "bodies",
     "normal_form",
+    "register_call",
 ]
 
 
@@ -317,7 +318,7 @@ _RULES: dict[Any, Callable[[Any], HigherOrder]] = {
         (p.jit, _call("jit", "jaxpr")),
         (p.closed_call, _call("closed_call", "call_jaxpr")),
         (p.core_call, _call("call", "call_jaxpr")),
-        (p.eval_jaxpr, _call("eval_jaxpr", "jaxpr")),
+        (p.eval_jaxpr, _call("eval_jaxpr", "call_jaxpr")),
         (p.remat, _call("remat", "jaxpr")),
         (p.custom_jvp_call, _call("custom_jvp_call", "call_jaxpr")),
         (p.custom_vjp_call, _call("custom_vjp_call", "call_jaxpr")),
@@ -339,3 +340,8 @@ _RULES: dict[Any, Callable[[Any], HigherOrder]] = {
     )
     if primitive is not None
 }
+
+
+def register_call(primitive: Any, kind: str, parameter: str) -> None:
+    """Makes a primitive known that calls the jaxpr in one of its parameters with its operands."""
+    _RULES[primitive] = _call(kind, parameter)
