@@ -48,7 +48,7 @@ class Future:
         self.operation = operation
         self.origin = origin
         self._leaves = tuple(leaves)
-        self._refs = refs
+        self.refs = refs
         self._consumed_at: Origin | None = None
         self._consumed_in: Any = None
         self._handed_over = False

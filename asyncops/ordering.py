@@ -26,11 +26,11 @@ from asyncops.ops import done_p
 from asyncops.pairing import run_scan, run_while, starts_on_arrays
 from asyncops.regions import Region, is_dropped, is_ref, touches_futures
 from asyncops.sharing import private, private_starts, shared
+from stateful._jax.calls import call, new_call
 from stateful._jax.inflight import is_handle, is_in_flight
 from stateful._jax.jaxprs import Literal
-from stateful._jax.calls import call, new_call
 from stateful._jax.rewriting import Environment, at_source_of, changed_bodies, retrace, trace
-from stateful.higher_order import Branch, Scan, While, normal_form
+from stateful.higher_order import Branch, Scan, While, normal_form, register_call
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -82,6 +82,7 @@ def _rewrite(jaxpr: Any) -> Any:
 # The rewrite happens when the program is lowered: derivatives and vmap see the program as it was written, and get
 # their own order, derivatives of loops their own buffers.
 ordered_p = new_call("async_program_order", _rewrite)
+register_call(ordered_p, "program_order", "call_jaxpr")
 
 
 def order(

@@ -23,7 +23,7 @@ from jax._src.earray import EArray
 from jax._src.interpreters import pxla
 
 
-class in_flight(dtypes.extended):  # noqa: N801 (JAX spells scalar types so)
+class in_flight(dtypes.extended):
     """What ``jnp.issubdtype`` calls the buffers and semaphores of a future."""
 
 
@@ -47,7 +47,9 @@ class _Rules:
 
     @staticmethod
     def add(dtype: Any, x: Any, y: Any) -> Any:
-        raise TypeError("a future reaches two dones: two cotangents meet at its start; consume each future once")
+        raise TypeError(
+            "a future reaches two dones: two cotangents meet at its start; consume each future once"
+        )
 
     @staticmethod
     def physical_const(value: EArray) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax._src import config, core, effects
 from jax._src.pallas.mosaic import core as tpu_core
-from jax._src.state import discharge
+from jax._src.state import discharge, indexing
 from jax._src.state import types as state_types
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
@@ -89,7 +89,8 @@ def varying_axes(aval: Any) -> frozenset[str]:
 
 
 def tracked(axes: Sequence[str]) -> tuple[str, ...]:
-    """Those of ``axes`` along which ``shard_map(check_vma=True)`` tracks who varies; the setting has no public reader."""
+    """Those of ``axes`` along which ``shard_map(check_vma=True)`` tracks who varies; the setting "
+    "has no public reader."""
     if not config._check_vma.value:
         return ()
     manual = jax.sharding.get_abstract_mesh().manual_axes
@@ -201,3 +202,21 @@ class LoweringSite:
 def abstract_results(fn: Callable[..., Any], *avals: Any) -> list[Any]:
     """Types of the results of ``fn``; like ``jax.eval_shape``, which loses the manual axes."""
     return list(jax.make_jaxpr(fn)(*avals).out_avals)
+
+
+# -- Refs ---------------------------------------------------------------------------------------------
+
+
+def leading_slot(view: Any) -> tuple[Any, Any] | None:
+    """The Ref and the index of ``ref.at[index]``; None for any other view. The parts of a view have no public names."""
+    if len(view.transforms) != 1 or not isinstance(view.transforms[0], indexing.NDIndexer):
+        return None
+    first, *rest = view.transforms[0].indices
+    whole = all(isinstance(i, indexing.Slice) and _is_whole(i, n) for i, n in zip(rest, view.ref.shape[1:]))
+    if isinstance(first, indexing.Slice) or jax.numpy.ndim(first) or not whole:
+        return None
+    return view.ref, first
+
+
+def _is_whole(index: Any, size: int) -> bool:
+    return index.start == 0 and index.size == size and index.stride == 1

@@ -67,7 +67,8 @@ def evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any
 
 
 def trace(fn: Callable[..., Any], *args: Any) -> tuple[Any, list[Any], Any]:
-    """Traces ``fn`` at values of any type (futures and Refs, too); gives (jaxpr, its constants, tree of the results)."""
+    """Traces ``fn`` at values of any type (futures and Refs, too); gives (jaxpr, its constants, "
+    "tree of the results)."""
     results: list[Any] = []
 
     def flat(*values: Any) -> list[Any]:
