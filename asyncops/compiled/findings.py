@@ -7,6 +7,7 @@ from functools import cached_property
 
 from asyncops.checker.events import Location
 from asyncops.checker.report import Diagnostic
+from asyncops.compiled.excerpts import Excerpt, Step
 from asyncops.compiled.facts import CopyMade, Flight, ScopePath, Touch, Trace, times
 from asyncops.compiled.hlo import Instruction, Module
 from asyncops.compiled.operations import aliases, describe, is_copy, kernel_name
@@ -95,6 +96,11 @@ class Facts:
         own = [part for path, part in parts.items() if path not in shared]
         return {leaf.space for part in own for leaf in part.leaves() if leaf.size > 1}
 
+    def excerpt(self, *steps: tuple[Instruction | None, str]) -> Excerpt:
+        """A witness: instructions in schedule order, each with what it does."""
+        known = [(i, does) for i, does in steps if i is not None]
+        return Excerpt(self.module, tuple(Step(i, does, self.sites.innermost(i)) for i, does in known))
+
     def inner(self, instruction: Instruction) -> tuple[Instruction, ...]:
         """What a fusion was fused from, fusions within it included."""
         if instruction.opcode != "fusion":
@@ -159,9 +165,9 @@ def finding(
     places: Related,
     cure: str,
     flight: Flight,
+    witness: Excerpt | None = None,
 ) -> Diagnostic:
-    """A finding about ``flight``. It is confirmed by the program itself, unless the kernel had to be
-    guessed."""
+    """A finding about ``flight``. The program itself confirms it, unless the kernel had to be guessed."""
     identifier, name, severity = code
     return Diagnostic(
         identifier,
@@ -170,6 +176,7 @@ def finding(
         message,
         location,
         elsewhere(location, places),
+        witness=witness,
         confirmed=not flight.inferred,
         help=cure,
         kernel=kernel_name(flight.start),

@@ -123,4 +123,6 @@ def _diagnostic(facts: Facts, copy: CopyMade, kernel: Instruction, flight: Fligh
         ("the loop", facts.sites.innermost(loop) if loop is not None else None),
         ("the kernel that takes it over", facts.sites.innermost(kernel)),
     )
-    return finding((CODE, NAME, SEVERITY), message, location, places, cure, flight)
+    order = [(copy.instruction, "copies"), (kernel, "takes the memory over")]
+    witness = facts.excerpt(*(order if copy.result in facts.trace.aliased else reversed(order)))
+    return finding((CODE, NAME, SEVERITY), message, location, places, cure, flight, witness)

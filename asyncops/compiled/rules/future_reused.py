@@ -63,4 +63,9 @@ def _diagnostic(facts: Facts, second: SecondWait) -> Diagnostic:
         ("the copy is started here", facts.sites.towards(flight.start, second.instruction)),
         ("the kernel that waits", facts.sites.innermost(second.instruction)),
     )
-    return finding((CODE, NAME, SEVERITY), message, location, places, cure, flight)
+    witness = facts.excerpt(
+        (flight.start, "starts the copy"),
+        (second.earlier, "waits for it"),
+        (second.instruction, "waits for it again"),
+    )
+    return finding((CODE, NAME, SEVERITY), message, location, places, cure, flight, witness)

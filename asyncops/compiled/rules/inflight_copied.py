@@ -112,7 +112,14 @@ def _diagnostic(facts: Facts, touches: list[Touch]) -> Diagnostic:
         (label[scope.kind] if scope is not None else "", construct),
         *((text, place) for text, place in facts.around(flight, start=False)),
     )
-    return finding((CODE, NAME, SEVERITY), _message(touches), location, places, _CURES[touch.access], flight)
+    ended = next((e.instruction for e in flight.endings if e.step > touch.step), None)
+    witness = facts.excerpt(
+        (flight.start, "starts the copy"),
+        *((t.instruction, _verb(t)) for t in touches),
+        (ended, "waits for it"),
+    )
+    message, cure = _message(touches), _CURES[touch.access]
+    return finding((CODE, NAME, SEVERITY), message, location, places, cure, flight, witness)
 
 
 def _location(facts: Facts, touch: Touch) -> Location | None:

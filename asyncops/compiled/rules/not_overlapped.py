@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from asyncops.checker.report import Diagnostic
+from asyncops.compiled.excerpts import Excerpt
 from asyncops.compiled.facts import Flight
 from asyncops.compiled.findings import Facts, Finding, finding, name_of, related
 from asyncops.compiled.frames import Frame
@@ -139,9 +140,19 @@ def _diagnostic(
         ("it is waited for here", meeting.second.location),
         ("the kernel that starts it", facts.sites.innermost(flight.start)),
     )
-    return finding((CODE, NAME, SEVERITY), message, location, places, _CURE, flight)
+    witness = _witness(facts, flight, outside[0])
+    return finding((CODE, NAME, SEVERITY), message, location, places, _CURE, flight, witness)
+
+
+def _witness(facts: Facts, flight: Flight, outside: Instruction) -> Excerpt:
+    pair = [(flight.start, "starts the copy"), (facts.ended_by(flight), "waits for it")]
+    missing = (outside, "was written between them")
+    return facts.excerpt(*([missing, *pair] if _is_before(facts, flight, outside) else [*pair, missing]))
 
 
 def _when(facts: Facts, flight: Flight, instruction: Instruction) -> str:
-    first = next((n for n, e in enumerate(facts.trace.log) if e.instruction is instruction), 0)
-    return "runs before the start" if first < flight.step else "runs after the done"
+    return "runs before the start" if _is_before(facts, flight, instruction) else "runs after the done"
+
+
+def _is_before(facts: Facts, flight: Flight, instruction: Instruction) -> bool:
+    return next((n for n, e in enumerate(facts.trace.log) if e.instruction is instruction), 0) < flight.step

@@ -89,4 +89,5 @@ def _diagnostic(facts: Facts, flight: Flight, role: str) -> Diagnostic:
         f"pass on what "
         "comes back"
     )
-    return finding((CODE, NAME, SEVERITY), message, facts.starts_at(flight), places, cure, flight)
+    witness = facts.excerpt((flight.start, "starts the copy"), (done, "waits for it"))
+    return finding((CODE, NAME, SEVERITY), message, facts.starts_at(flight), places, cure, flight, witness)

@@ -44,6 +44,7 @@ def test_findings_on_their_lines(name, programs, report):
     for code, line in wanted:
         assert any(d.code == code and line in lines_of(d) for d in found), [str(d) for d in found]
     assert all(d.confirmed and d.help for d in found)
+    assert all(d.witness.replay().reproduced for d in found if d.witness is not None)
     assert not report(name).unknowns
     assert not report(name).assumptions
 
@@ -61,6 +62,16 @@ def test_both_copies_of_the_staggered_loop(report):
     assert "copies its destination" in text
     assert "6 times" in text
     assert {d.code for d in finding.secondary} == {"AO504", "AO508"}
+
+
+def test_the_witness_is_the_part_of_the_schedule_that_shows_it(report):
+    steps = str(primary(report("staggered_loop"))[0].witness).splitlines()
+    assert [step.partition("%")[0] for step in steps] == ["1. ", "2. ", "3. ", "4. "]
+    assert "starts the copy" in steps[0]
+    assert "copies its source" in steps[1]
+    assert "copies its destination" in steps[2]
+    assert "waits for it" in steps[3]
+    assert "programs.py:" in steps[0]
 
 
 def test_the_copy_in_the_rolled_loop_is_counted(report):
