@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from asyncops import ops
+from asyncops.exclusion import Exclusion
+from asyncops.ref_ops import start_ref_p
 from asyncops.regions import is_dropped
 from stateful._jax import jaxprs
 from stateful._jax.inflight import is_handle, is_in_flight
@@ -43,17 +45,19 @@ def check(jaxpr: Any) -> None:
         FutureDroppedError: a future reaches no done on some path.
         FutureReusedError: a future reaches two dones, or one in a loop that did not start it.
         FutureMismatchError: a done gets parts of different futures.
+        InFlightAccessError: a Ref is touched that a running operation uses.
     """
     body = jaxprs.open_jaxpr(jaxpr)
-    _Walk().body(body.jaxpr, {})
+    _Walk(Exclusion()).body(body.jaxpr, {})
 
 
 class _Walk:
     """One jaxpr: which variables hold which future, and who used it."""
 
-    def __init__(self) -> None:
+    def __init__(self, exclusion: Exclusion) -> None:
         self._held: dict[Any, Running] = {}
         self._used: dict[Any, str] = {}
+        self._exclusion = exclusion
 
     def body(self, jaxpr: Any, names: dict[Any, Running]) -> dict[Any, str]:
         """Walks all equations; gives how each variable that holds semaphores was used."""
@@ -89,6 +93,7 @@ class _Walk:
     def _equation(self, eqn: Any) -> None:
         where = location(eqn)
         form = normal_form(eqn)
+        self._exclusion.equation(eqn, where)
         if eqn.primitive is ops.done_p:
             self._same_future(eqn, where)
         for atom in eqn.invars:
@@ -106,7 +111,7 @@ class _Walk:
                 raise FutureDroppedError(
                     f"the future started at {where} reaches no done; call its done, or do not start it"
                 )
-            started = eqn.primitive is ops.start_p
+            started = eqn.primitive in (ops.start_p, start_ref_p)
             name = id(eqn) if started else id(eqn) + 1 + leaf
             self._held[var] = Running(name, f"started at {where}" if started else f"from {where}")
 
@@ -125,29 +130,36 @@ class _Walk:
     def _nested(self, form: Any, where: str) -> None:
         match form:
             case Call() | ShardMap():
-                self._called(form.jaxpr, form.operands)
+                self._called([form.jaxpr], form.operands)
             case Branch():
-                for branch in form.branches:
-                    self._called(branch, form.operands)
+                self._called(form.branches, form.operands)
             case While():
                 _refuse(form.cond_consts, where)
                 _refuse(form.body_consts, where)
-                self._called(form.body, (*form.body_consts, *form.carry))
                 _must_only_look(form.cond)
+                self._called([form.body], (*form.body_consts, *form.carry))
             case Scan():
                 _refuse(form.consts, where)
-                self._called(form.jaxpr, (*form.consts, *form.carry, *form.xs))
+                self._called([form.jaxpr], (*form.consts, *form.carry, *form.xs))
             case _:
                 pass
 
-    def _called(self, body: Any, operands: Sequence[Any]) -> None:
-        """A body takes over the futures among its operands: it must consume them, or return them."""
+    def _called(self, bodies: Sequence[Any], operands: Sequence[Any]) -> None:
+        """Each body takes over the futures among its operands: it must consume them, or return them."""
+        exclusions = []
+        for body in bodies:
+            exclusion = self._exclusion.inside(body.inputs, operands)
+            self._takes_over(body, operands, exclusion)
+            exclusions.append(exclusion)
+        self._exclusion.leave(exclusions)
+
+    def _takes_over(self, body: Any, operands: Sequence[Any], exclusion: Exclusion) -> None:
         names = {
             var: self._held.get(atom, Running(id(var), "of an enclosing function"))
             for var, atom in zip(body.inputs, operands, strict=True)
             if is_in_flight(var.aval) and not isinstance(atom, jaxprs.Literal)
         }
-        used = _Walk().body(body.jaxpr, names)
+        used = _Walk(exclusion).body(body.jaxpr, names)
         for var, running in names.items():
             if is_handle(var.aval) and var not in used:
                 raise FutureDroppedError(

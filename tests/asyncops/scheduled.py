@@ -42,14 +42,26 @@ class Instruction:
         return re.sub(r"[.\d]+$", "", self.name) if self.op == "custom-call" else ""
 
     @property
+    def starts(self) -> bool:
+        """True for the kernel that starts an operation."""
+        return re.search(r"_start(_ref)?$", self.kernel) is not None
+
+    @property
+    def finishes(self) -> bool:
+        """True for the kernel that waits for an operation."""
+        return re.search(r"_done(_ref)?$", self.kernel) is not None
+
+    @property
     def computes(self) -> bool:
         """True for an instruction that computes an array."""
         return self.op not in _NO_WORK and re.search(r"\[\d", self.type) is not None
 
     @property
     def is_array_copy(self) -> bool:
-        """True for a copy of more than a scalar."""
-        return self.op in _COPIES and re.search(r"\[\d", self.type) is not None
+        """True for a copy of more than a scalar, except into VMEM: that is how the compiler reads ahead."""
+        if self.op not in _COPIES or re.search(r"\[\d", self.type) is None:
+            return False
+        return self.op == "copy" or "S(1)" not in self.type.split("}, ")[0]
 
 
 class Program:
@@ -77,9 +89,14 @@ class Program:
         names = [n for i in self._all() if i.op == "while" for n in re.findall(r"body=%([\w.\-]+)", i.rest)]
         return [self.computations[n] for n in names]
 
-    def kernels(self, suffix: str) -> int:
-        """How many kernels whose name ends so there are in the whole program."""
-        return sum(suffix in i.kernel for i in self._all())
+    def starts_and_dones(self, body: list[Instruction] | None = None) -> tuple[int, int]:
+        """How many kernels start and finish operations, in a computation or in the whole program."""
+        found = self._all() if body is None else body
+        return sum(i.starts for i in found), sum(i.finishes for i in found)
+
+    def kernels(self, name: str) -> int:
+        """How many kernels there are with this in their name, in the whole program."""
+        return sum(name in i.kernel for i in self._all())
 
     def copies_in_loops(self) -> list[Instruction]:
         """Copies of arrays in the bodies of loops."""
@@ -94,9 +111,9 @@ class Program:
         body = self.computations[self.entry] if computation is None else computation
         spans = []
         for n, i in enumerate(body):
-            if i.kernel.endswith("_start"):
+            if i.starts:
                 rest = body[n + 1 :]
-                end = next((k for k, j in enumerate(rest) if j.kernel.endswith("_done")), len(rest))
+                end = next((k for k, j in enumerate(rest) if j.finishes), len(rest))
                 spans.append([j for j in rest[:end] if j.computes])
         return spans
 
@@ -106,11 +123,11 @@ def _moved(body: list[Instruction]) -> list[str]:
     flying: dict[str, str] = {}
     found = []
     for i in body:
-        if i.kernel.endswith("_start"):
-            flying[root(i.operands[0])] = flying[i.name] = i.name
-        elif i.kernel.endswith("_done"):
-            for operand in i.operands[:2]:
-                flying.pop(root(operand), None)
+        if i.starts:
+            flying.update((root(name), i.name) for name in (*i.operands, i.name))
+        elif i.finishes:
+            for name in i.operands:
+                flying.pop(root(name), None)
         elif i.is_array_copy and i.operands and root(i.operands[0]) in flying:
             found.append(f"{i.name} copies {i.operands[0]} of {flying[root(i.operands[0])]}")
     return found
@@ -118,10 +135,8 @@ def _moved(body: list[Instruction]) -> list[str]:
 
 def _aliases(body: list[Instruction]) -> Callable[[str], str]:
     """Gives each name the name of the instruction whose buffer it is."""
-    same = {
-        i.name: i.operands[0] for i in body if i.op in ("bitcast", "get-tuple-element") and i.operands
-    }
-    in_place = {i.name: i.operands[1] for i in body if i.kernel.endswith("_done")}
+    same = {i.name: i.operands[0] for i in body if i.op in ("bitcast", "get-tuple-element") and i.operands}
+    in_place = {i.name: i.operands[3 if i.kernel.endswith("_ref") else 1] for i in body if i.finishes}
 
     def root(name: str) -> str:
         while name in same or name in in_place:
