@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from asyncops.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from asyncops.checker.checking import check as check
     from asyncops.checker.report import Diagnostic as Diagnostic
     from asyncops.checker.report import Report as Report
+    from asyncops.checker.session import check as check
     from asyncops.collectives import all_gather_done as all_gather_done
     from asyncops.collectives import all_gather_start as all_gather_start
     from asyncops.collectives import all_to_all_done as all_to_all_done
@@ -43,7 +43,7 @@ _HOMES = {
     "all_to_all_start": "asyncops.collectives",
     "async_copy_done": "asyncops.collectives",
     "async_copy_start": "asyncops.collectives",
-    "check": "asyncops.checker.checking",
+    "check": "asyncops.checker.session",
     "check_compiled": "asyncops.compiled.checking",
     "checking": "asyncops.lint.watching",
     "compile_for": "asyncops.compiled.compiling",

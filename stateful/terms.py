@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Union
+from typing import Any
 
 Bound = int | None
 Interval = tuple[Bound, Bound]
@@ -29,7 +29,7 @@ class Atom:
     (inclusive; None: unbounded).
     """
 
-    __slots__ = ("text", "operation", "arguments", "low", "high", "_hash")
+    __slots__ = ("_hash", "arguments", "high", "low", "operation", "text")
 
     def __init__(self, text: str, operation: str, arguments: tuple[Any, ...], low: Bound, high: Bound):
         self.text, self.operation, self.arguments, self.low, self.high = text, operation, arguments, low, high
@@ -53,7 +53,7 @@ class Atom:
 class Linear:
     """``constant + sum(coefficient * atom)``; at least one atom, no zero coefficient, atoms sorted by text."""
 
-    __slots__ = ("parts", "constant", "_hash")
+    __slots__ = ("_hash", "constant", "parts")
 
     def __init__(self, parts: tuple[tuple[Atom, int], ...], constant: int):
         self.parts, self.constant = parts, constant
@@ -81,7 +81,7 @@ class Linear:
 class Comparison:
     """A predicate over a linear term: ``relation`` is "<=" , "==" or "!=", against zero."""
 
-    __slots__ = ("relation", "term", "_hash")
+    __slots__ = ("_hash", "relation", "term")
 
     def __init__(self, relation: str, term: Linear):
         self.relation, self.term = relation, term
@@ -91,9 +91,7 @@ class Comparison:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Comparison) and self.relation == other.relation and self.term == other.term
-        )
+        return isinstance(other, Comparison) and self.relation == other.relation and self.term == other.term
 
     def __repr__(self) -> str:
         left = Linear(self.term.parts, 0)
@@ -107,7 +105,7 @@ class Comparison:
 class Junction:
     """``all`` or ``any`` of several predicates, in a fixed order."""
 
-    __slots__ = ("is_all", "parts", "_hash")
+    __slots__ = ("_hash", "is_all", "parts")
 
     def __init__(self, is_all: bool, parts: tuple[Any, ...]):
         self.is_all, self.parts = is_all, parts
@@ -123,12 +121,13 @@ class Junction:
         return "(" + (" and " if self.is_all else " or ").join(map(repr, self.parts)) + ")"
 
 
-Term = Union[int, Linear]
-Predicate = Union[bool, Comparison, Junction]
+Term = int | Linear
+Predicate = bool | Comparison | Junction
 
 
 LONGEST_TEXT = 3000
-"""Characters of an operation's text from which on a term is refused: it would slow everything down and decide nothing."""
+"""Characters of an operation's text from which on a term is refused: it would slow everything down "
+"and decide nothing."""
 
 
 class TermTooLargeError(Exception):
@@ -156,7 +155,8 @@ def _from_parts(parts: dict[Atom, int], constant: int) -> Term:
 def element(name: str, index: tuple[Term, ...], version: Term, low: Bound = None, high: Bound = None) -> Term:
     """The unknown integer at ``index`` of a memory called ``name`` that has been changed ``version`` times.
 
-    A free value like a symbol, but one that moves with its index: replacing a symbol in the index gives another element.
+    A free value like a symbol, but one that moves with its index: replacing a symbol in the index gives
+    another element.
     """
     return _of_atom("element", (name, version, *index), low, high)
 
@@ -589,7 +589,7 @@ class Conditions:
     Immutable: :meth:`assume` gives a new object, or None where the assumption contradicts what is known.
     """
 
-    __slots__ = ("bounds", "excluded", "clauses", "_hash")
+    __slots__ = ("_hash", "bounds", "clauses", "excluded")
 
     def __init__(
         self,
@@ -829,7 +829,9 @@ def evaluate(a: Any, values: Mapping[Atom, int]) -> Any:
     return substitute(a, values)
 
 
-def find_model(conditions: Conditions, extra: Iterable[Any] = (), budget: int = 20_000) -> dict[Atom, int] | None:
+def find_model(
+    conditions: Conditions, extra: Iterable[Any] = (), budget: int = 20_000
+) -> dict[Atom, int] | None:
     """Values for all symbols of ``conditions`` (and of the terms in ``extra``) that satisfy it, or None.
 
     None means that none was found within the budget, which is not a proof that none exists. Small values first.
@@ -838,7 +840,10 @@ def find_model(conditions: Conditions, extra: Iterable[Any] = (), budget: int = 
     budget_left = [budget]
 
     def search(path: Conditions, terms_: list[Any], chosen: dict[Atom, int]) -> dict[Atom, int] | None:
-        free = set().union(*(symbols(x) for x in (*path.facts(), *terms_))) - chosen.keys()
+        free: set[Atom] = set()
+        for x in (*path.facts(), *terms_):
+            free |= symbols(x)
+        free -= chosen.keys()
         # Symbols before elements: an index has to be known before the element it selects is.
         s = min(free, key=lambda a: (a.operation != "symbol", a.text), default=None)
         if s is None:

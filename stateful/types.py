@@ -11,7 +11,9 @@ common one where one refines the other, else compared as sets of flat element in
 
 from __future__ import annotations
 
+import dataclasses
 import enum
+import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
@@ -197,9 +199,7 @@ class Region:
         return terms.logical_or(*parts)
 
     def __str__(self) -> str:
-        inside = [
-            _range_text(r, extent) for r, extent in zip(self.ranges, self.system)
-        ]
+        inside = [_range_text(r, extent) for r, extent in zip(self.ranges, self.system)]
         while inside and inside[-1] == ":":
             inside.pop()
         return f"{self.root}[{', '.join(inside)}]" if inside else f"{self.root}[...]"
@@ -240,13 +240,15 @@ def _range_contains(a: Range, b: Range) -> bool | None:
         return True
     gap = terms.sub(s2, s1)
     if type(gap) is not int or type(n1) is not int or type(n2) is not int:
-        inside = terms.logical_and(terms.le(0, gap), terms.le(terms.add(gap, terms.scale(n2, d2)), terms.scale(n1, d1)))
+        inside = terms.logical_and(
+            terms.le(0, gap), terms.le(terms.add(gap, terms.scale(n2, d2)), terms.scale(n1, d1))
+        )
         return inside if isinstance(inside, bool) and d1 == 1 else None
     if n2 <= 0:
         return True
     last = gap + (n2 - 1) * d2
     on_grid = gap % d1 == 0 and (n2 == 1 or d2 % d1 == 0)
-    return on_grid and 0 <= gap and last <= (n1 - 1) * d1
+    return on_grid and gap >= 0 and last <= (n1 - 1) * d1
 
 
 def progressions_meet(a: tuple[int, int, int], b: tuple[int, int, int]) -> bool:
@@ -290,7 +292,11 @@ def _refined(region: Region, system: tuple[int, ...]) -> Region | None:
     i = 0
     for extent, r in zip(region.system, region.ranges):
         group: list[int] = []
-        while i < len(system) and math.prod(group) * system[i] <= extent and (math.prod(group) < extent or system[i] == 1):
+        while (
+            i < len(system)
+            and math.prod(group) * system[i] <= extent
+            and (math.prod(group) < extent or system[i] == 1)
+        ):
             group.append(system[i])
             i += 1
         if math.prod(group) != extent:
@@ -343,7 +349,8 @@ def _flat(region: Region) -> np.ndarray | None:
         return None
     index = np.zeros((1,), np.int64)
     for (start, size, step), extent in zip(region.ranges, region.system):
-        index = (index[:, None] * extent + (start + step * np.arange(size))[None, :]).ravel()
+        along = int(start) + step * np.arange(int(size))  # type: ignore[arg-type]
+        index = (index[:, None] * extent + along[None, :]).ravel()
     return index
 
 
@@ -418,9 +425,7 @@ class View:
     @property
     def shape(self) -> tuple[Term, ...]:
         """Logical shape; dynamic sizes are terms."""
-        return tuple(
-            loose if d is None else self.ranges[d][1] for d, loose in zip(self.axes, self.loose)
-        )
+        return tuple(loose if d is None else self.ranges[d][1] for d, loose in zip(self.axes, self.loose))
 
     @property
     def region(self) -> Region:
@@ -443,11 +448,7 @@ class View:
         return view
 
     def _with(self, **changes: Any) -> View:
-        fields = dict(
-            root=self.root, type=self.type, system=self.system, ranges=self.ranges, axes=self.axes, loose=self.loose,
-            dtype=self.dtype, exact=self.exact,
-        )  # fmt: skip
-        return View(**{**fields, **changes})
+        return dataclasses.replace(self, **changes)
 
 
 def _apply(view: View, t: Any, read: Read) -> View:
@@ -500,7 +501,9 @@ def _value(x: Any, read: Read) -> Term | None:
     return x if type(x) is int else int(x) if isinstance(x, np.integer) else read(x)
 
 
-def _narrowed(old: Range, start: Term | None, size: Term | None, stride: int, exact: bool) -> tuple[Range, bool]:
+def _narrowed(
+    old: Range, start: Term | None, size: Term | None, stride: int, exact: bool
+) -> tuple[Range, bool]:
     first, _, step = old
     if start is None or size is None:
         return old, False
@@ -586,7 +589,7 @@ def _regroup_step(
     dims = [view.axes[a] for a in left]
     if not dims:
         return None if math.prod(sizes) != 1 else (None, [], [], 0)
-    if None in dims or any(b != a + 1 for a, b in zip(dims, dims[1:])):  # type: ignore[operator]
+    if None in dims or any(b != a + 1 for a, b in itertools.pairwise(dims)):  # type: ignore[operator]
         return None
     first = dims[0]
     assert first is not None

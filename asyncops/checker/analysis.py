@@ -1,11 +1,13 @@
 """One concrete run of a program on all its devices, with what the rules ask about it.
 
-An :class:`Analysis` holds the event program, its order, and the traces it was recorded from. Rules (``rules/``) read facts
+An :class:`Analysis` holds the event program, its order, and the traces it was recorded from. Rules
+(``rules/``) read facts
 here and yield :class:`Finding` values; :mod:`.findings` turns those into diagnostics.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -104,16 +106,18 @@ class Analysis:
                 continue  # held at a barrier by a core that is stuck itself
             balance = balances.get(wait.semaphore)
             supplied = balance.initial + balance.signalled if balance else 0
-            found.append(Stuck(point, wait, self.entry(point), supplied, balance.waited if balance else wait.amount))
+            found.append(
+                Stuck(point, wait, self.entry(point), supplied, balance.waited if balance else wait.amount)
+            )
         return found
 
     def may_let_go(self, point: Point) -> tuple[tuple[str, Location], ...]:
         """The last wait for signals before a point, and where a signal comes from that can satisfy it."""
         for i in range(point.index - 1, -1, -1):
             wait = self.program.cores[point.core].events[i]
-            if isinstance(wait, Wait) and self.feeds[wait.semaphore]:
-                if isinstance(self.event(self.feeds[wait.semaphore][0]), Signal):
-                    break
+            feeds = self.feeds[wait.semaphore] if isinstance(wait, Wait) else []
+            if feeds and isinstance(self.event(feeds[0]), Signal):
+                break
         else:
             return ()
         try:
@@ -130,6 +134,19 @@ class Analysis:
             ("the wait before it", wait.site.location),
         )  # fmt: skip
 
+    @cached_property
+    def alone(self) -> Analysis:
+        """The same run up to the end of its first kernel call: that call as if nothing came after it."""
+        cores = []
+        for core in self.program.cores:
+            ends = [i for i, e in enumerate(core.events) if isinstance(e, Mark) and e.kind == "exit"]
+            cores.append(
+                dataclasses.replace(core, events=core.events[: ends[0] + 1] if ends else core.events)
+            )
+        barriers = tuple(b for b in self.program.barriers if all(i < len(cores[c].events) for c, i in b))
+        program = dataclasses.replace(self.program, cores=tuple(cores), barriers=barriers)
+        return Analysis(program, self.traces, self.devices, self.model)
+
     # -- looking up --
 
     def event(self, point: Point) -> Any:
@@ -145,11 +162,11 @@ class Analysis:
         return self.program.cores[point.core].device
 
     def where(self, point: Point) -> str:
-        """" on device 2", empty in a program of one device."""
+        """ " on device 2", empty in a program of one device."""
         return f" on device {self.device(point)}" if self.devices > 1 else ""
 
     def when(self, site: Site) -> str:
-        """" at grid step 3", empty outside loops and grids."""
+        """ " at grid step 3", empty outside loops and grids."""
         moment = str(site.moment)
         return f" ({moment})" if moment else ""
 
@@ -185,9 +202,10 @@ class Analysis:
         """Waits of a core for copies whose descriptor names a region like ``box``."""
         for i, entry in enumerate(self.traces[core].entries):
             view = getattr(entry.op, "view", None) if entry.kind == "wait" else None
-            if view is not None and box is not None and view.root is box.buffer:
-                if view.region == getattr(box, "region", None):
-                    yield Point(core, i)
+            if view is None or box is None or view.root is not box.buffer:
+                continue
+            if view.region == getattr(box, "region", None):
+                yield Point(core, i)
 
     def last_wait_before(self, point: Point, semaphore: Hashable) -> Point | None:
         """The wait on a semaphore that comes last before ``point`` on the same core."""
@@ -232,9 +250,9 @@ def copy_subjects(copy: Copy) -> set[Hashable]:
     return subjects
 
 
-def semaphore_subjects(key: SemaphoreKey) -> set[Hashable]:
+def semaphore_subjects(key: Hashable) -> set[Hashable]:
     """What a finding about a semaphore is about: the semaphore as the program names it, on whichever device."""
-    return {("semaphore", key.buffer.path)}
+    return {("semaphore", key.buffer.path)} if isinstance(key, SemaphoreKey) else set()
 
 
 def lines(*pairs: tuple[str, Location | None]) -> tuple[tuple[str, Location], ...]:

@@ -34,7 +34,9 @@ def _needs_steps(form: Any) -> bool:
     if parallel_axes(form) and not _is_independent(form):
         return True
     inputs = len(form.inputs)
-    aliased = any(form.windows[i].pipelined and form.windows[inputs + o].pipelined for i, o in form.aliases.items())
+    aliased = any(
+        form.windows[i].pipelined and form.windows[inputs + o].pipelined for i, o in form.aliases.items()
+    )
     return aliased or not all(is_consecutive(w, form) for w in form.windows[inputs:] if w.pipelined)
 
 
@@ -84,7 +86,9 @@ def live_results(jaxpr: Any, live: Sequence[bool], found: dict[int, set[int]]) -
             found.setdefault(id(eqn), set()).update(i for i, is_used in enumerate(used) if is_used)
         elif isinstance(form, ho.Call | ho.ShardMap):
             needed = live_results(form.jaxpr.jaxpr, used, found)
-            wanted.update(v for v, n in zip(form.operands[-len(needed) :], needed) if n and not hasattr(v, "val"))
+            wanted.update(
+                v for v, n in zip(form.operands[-len(needed) :], needed) if n and not hasattr(v, "val")
+            )
             continue
         elif form is not None:
             for body in bodies_of(form):

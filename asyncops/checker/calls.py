@@ -8,9 +8,10 @@ windows, scratch and scalars), then its body runs once per grid step, in row-maj
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from asyncops.checker import pipelines, scalars
@@ -18,7 +19,13 @@ from asyncops.checker.events import Location, Site
 from asyncops.checker.memory import Buffer, Cells
 from asyncops.checker.parallel import parallel_axes
 from asyncops.checker.skeleton import (
-    ArrayValue, Interpreter, Outcome, PathEnds, State, Unmodelled, bodies_of,
+    ArrayValue,
+    Interpreter,
+    Outcome,
+    PathEnds,
+    State,
+    Unmodelled,
+    bodies_of,
 )  # fmt: skip
 from stateful import higher_order as ho
 from stateful import signatures
@@ -51,14 +58,18 @@ class KernelCall:
 class KernelInterpreter(Interpreter):
     """Runs kernels as well as bodies."""
 
-    live_results: dict[int, set[int]] = {}  # per kernel equation, the results that the program uses
+    live_results: Mapping[int, set[int]] = MappingProxyType(
+        {}
+    )  # per kernel equation, the results that are used
 
     @cached_property
     def kernel_names(self) -> dict[str, None]:
         """The kernels that were run, in order."""
         return {}
 
-    def run_kernel(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
+    def run_kernel(
+        self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any
+    ) -> list[Outcome]:
         """A kernel call: binds its Refs, enters, runs the grid, exits."""
         static = form.form
         if static.backend != "tpu":
@@ -101,19 +112,26 @@ class KernelInterpreter(Interpreter):
 
     # -- binding --
 
-    def _bind(self, call: KernelCall, form: Any, value: Any, state: State) -> tuple[list[Any], tuple[Any, ...]]:
+    def _bind(
+        self, call: KernelCall, form: Any, value: Any, state: State
+    ) -> tuple[list[Any], tuple[Any, ...]]:
         static, program = form.form, form.form.programs[0]
         labels = names.variable_names(program.body.jaxpr)
         call.has_copies = uses_copies(program.body.jaxpr)
-        arguments: list[Any] = [self._constant(a, value, call, i, state) for i, a in enumerate(form.constants)]
+        arguments: list[Any] = [
+            self._constant(a, value, call, i, state) for i, a in enumerate(form.constants)
+        ]
         position = len(arguments)
         for i, atom in enumerate(form.scalars):
             variable = program.body.inputs[position + i]
-            arguments.append(self._scalar(value(atom), variable, labels[position + i], call, i, state).whole())
+            arguments.append(
+                self._scalar(value(atom), variable, labels[position + i], call, i, state).whole()
+            )
         position += len(form.scalars)
         given = [value(a) for a in form.inputs]
         operands = [
-            self._operand(v, static.windows[i], labels[position + i], call, i, state) for i, v in enumerate(given)
+            self._operand(v, static.windows[i], labels[position + i], call, i, state)
+            for i, v in enumerate(given)
         ]
         results = self._results(call, static, operands, labels, position + len(given), state)
         call.windows = tuple(
@@ -127,7 +145,9 @@ class KernelInterpreter(Interpreter):
             arguments.append(self._own(call, label, type_, ("scratch", i), state, "scratch").whole())
         return arguments, tuple(ArrayValue(b) for b in results)
 
-    def _own(self, call: KernelCall, name: str, type_: RefType, path: tuple[Any, ...], state: State, role: str) -> Buffer:
+    def _own(
+        self, call: KernelCall, name: str, type_: RefType, path: tuple[Any, ...], state: State, role: str
+    ) -> Buffer:
         place = state.place
         core = None if type_.space in (MemorySpace.HBM, MemorySpace.ANY) else place.core
         buffer = self.memory.buffer(name, type_, place.device, core, ("call", call.number, *path), role)
@@ -190,7 +210,15 @@ class KernelInterpreter(Interpreter):
         return results
 
     def _window(
-        self, call: KernelCall, window: Any, array: Buffer, name: str, i: int, inputs: int, static: Any, state: State
+        self,
+        call: KernelCall,
+        window: Any,
+        array: Buffer,
+        name: str,
+        i: int,
+        inputs: int,
+        static: Any,
+        state: State,
     ) -> pipelines.Window:
         is_input = i < inputs
         name = name or (f"input{i}" if is_input else f"output{i - inputs}")
@@ -208,12 +236,16 @@ class KernelInterpreter(Interpreter):
         if window.pipelined and call.has_copies:
             type_ = RefType((count,), "dma_sem", MemorySpace.SEMAPHORE, pipelines.DMA)
             path = ("call", call.number, "pipeline", i)
-            semaphore = self.memory.buffer(f"the pipeline of {name}", type_, state.place.device, state.place.core, path, "pipeline")
+            semaphore = self.memory.buffer(
+                f"the pipeline of {name}", type_, state.place.device, state.place.core, path, "pipeline"
+            )
         return pipelines.Window(i, is_input, window, array, slots, semaphore)
 
     # -- the grid --
 
-    def _grid(self, call: KernelCall, form: Any, value: Any, arguments: list[Any], state: State) -> list[State]:
+    def _grid(
+        self, call: KernelCall, form: Any, value: Any, arguments: list[Any], state: State
+    ) -> list[State]:
         sizes = [g if isinstance(g, int) else value(g) for g in form.grid]
         return self.run_grid(call, sizes, arguments, state)
 
@@ -237,7 +269,9 @@ class KernelInterpreter(Interpreter):
             reached: list[State] = []
             for path in paths:
                 path.grid, path.step = tuple(zip(step, sizes)), number
-                path.moment = outer.inside("grid step", step[0] if len(step) == 1 else step) if sizes else outer
+                path.moment = (
+                    outer.inside("grid step", step[0] if len(step) == 1 else step) if sizes else outer
+                )
                 reached += flow.run_step(path, number, step, following)
             paths = reached
         for path in paths:
@@ -280,7 +314,9 @@ class KernelInterpreter(Interpreter):
         if flow is not None and view.root.role == "window":  # type: ignore[attr-defined]
             flow.touched(state, view, write, masked, site)
 
-    def index_map(self, window: Any, step: Sequence[Any], arguments: list[Any], call: KernelCall, state: State) -> tuple[Any, ...]:
+    def index_map(
+        self, window: Any, step: Sequence[Any], arguments: list[Any], call: KernelCall, state: State
+    ) -> tuple[Any, ...]:
         """The block index of a window at a grid step."""
         body = window.index_map
         static = call.form
@@ -301,7 +337,7 @@ class KernelInterpreter(Interpreter):
 class _NoEquation:
     """Names the symbol of a block index that is not known."""
 
-    class primitive:  # noqa: N801
+    class primitive:
         name = "block index"
 
 
@@ -352,5 +388,3 @@ def has_entry_barrier(form: Any) -> bool:
     if form.skip_device_barrier or any(uses(b, _names_barrier) for b in bodies):
         return False
     return any(uses(b, signatures.is_remote) for b in bodies)
-
-

@@ -68,7 +68,11 @@ class Walk:
         if isinstance(p, Comparison):
             self.shape.append(p.relation)
             new = self.term(p.term)
-            return terms.le(new, 0) if p.relation == "<=" else (terms.eq if p.relation == "==" else terms.ne)(new, 0)
+            return (
+                terms.le(new, 0)
+                if p.relation == "<="
+                else (terms.eq if p.relation == "==" else terms.ne)(new, 0)
+            )
         self.shape.append((p.is_all, len(p.parts)))
         return (terms.logical_and if p.is_all else terms.logical_or)(*(self.predicate(q) for q in p.parts))
 
@@ -107,7 +111,9 @@ class Walk:
             self.shape.append(None)
             return None
         self.shape.append((r.root, r.system, r.exact, tuple(d for _, _, d in r.ranges)))
-        return Region(r.root, r.system, tuple((self.term(s), self.term(n), d) for s, n, d in r.ranges), r.exact)
+        return Region(
+            r.root, r.system, tuple((self.term(s), self.term(n), d) for s, n, d in r.ranges), r.exact
+        )
 
     def key(self, k: SemaphoreKey | None) -> SemaphoreKey | None:
         """A semaphore."""
@@ -122,7 +128,8 @@ class Walk:
         d = c.draft
         self.shape.append((d.site.location, d.kind, d.accumulate, c.reading, c.writing))
         draft = CopyDraft(
-            self.region(d.source), self.region(d.destination), self.key(d.source_semaphore), self.key(d.destination_semaphore),
+            self.region(d.source), self.region(d.destination), self.key(d.source_semaphore),
+            self.key(d.destination_semaphore),
             self.term(d.source_amount), self.term(d.destination_amount), d.accumulate, d.kind, d.site,
         )  # fmt: skip
         return InFlight(draft, c.reading, c.writing)
@@ -213,7 +220,9 @@ def walk_state(
 
 
 def _counts(walk: Walk, state: State) -> Iterator[tuple[SemaphoreKey, Count]]:
-    counts = sorted(state.machine.counts.items(), key=lambda item: (str(item[0].buffer.path), repr(item[0].index)))
+    counts = sorted(
+        state.machine.counts.items(), key=lambda item: (str(item[0].buffer.path), repr(item[0].index))
+    )
     walk.shape.append(len(counts))
     for key, count in counts:
         new = walk.key(key)
@@ -236,9 +245,7 @@ def live_symbols(carry: Sequence[Any], state: State) -> set[Atom]:
         elif isinstance(x, tuple):
             for y in x:
                 look(y)
-        elif isinstance(x, View):
-            look(x.ranges)
-        elif isinstance(x, Region):
+        elif isinstance(x, View | Region):
             look(x.ranges)
 
     look(tuple(carry))

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from asyncops.checker.analysis import Analysis
-from asyncops.checker.events import Access, Point, Start
+from asyncops.checker.events import Access, Half, Point, Start
 from asyncops.checker.order import Race, Use
 from asyncops.checker.recording import SemaphoreKey
 
@@ -86,7 +87,7 @@ def _foreign(analysis: Analysis, use: Use) -> bool:
 def _had_contents(analysis: Analysis, use: Use) -> bool:
     """True when the memory was written before the use: what the use means is not (only) what is still arriving."""
     for point, writer in writes_to(analysis, use.box):
-        if point == use.begin or point.core == use.begin.core and point.index >= use.begin.index:
+        if point == use.begin or (point.core == use.begin.core and point.index >= use.begin.index):
             continue
         if analysis.order.before(writer, use.begin):
             return True
@@ -96,15 +97,17 @@ def _had_contents(analysis: Analysis, use: Use) -> bool:
 
 def writes_to(analysis: Analysis, box: object) -> Iterator[tuple[Point, Point]]:
     """(start, completion) of everything that writes a region."""
-    from asyncops.checker.events import Half
-
     for c, core in enumerate(analysis.program.cores):
         for i, event in enumerate(core.events):
             if isinstance(event, Access) and event.write and event.box.overlaps(box):  # type: ignore[arg-type]
                 yield Point(c, i), Point(c, i)
-            elif isinstance(event, Start) and event.copy.destination is not None:
-                if event.copy.destination.overlaps(box):  # type: ignore[arg-type]
-                    yield Point(c, i), Point(c, i, Half.WRITE_DONE)
+            elif isinstance(event, Start) and _writes(event, box):
+                yield Point(c, i), Point(c, i, Half.WRITE_DONE)
+
+
+def _writes(start: Start, box: Any) -> bool:
+    destination = start.copy.destination
+    return destination is not None and destination.overlaps(box)
 
 
 def guarding_wait(analysis: Analysis, conflict: Conflict) -> tuple[Point | None, bool]:
@@ -119,7 +122,7 @@ def guarding_wait(analysis: Analysis, conflict: Conflict) -> tuple[Point | None,
     victim = conflict.victim if conflict.victim.copy is not None else conflict.offender
     key = copy.destination_semaphore if victim.write else copy.source_semaphore or copy.destination_semaphore
     for wait in analysis.waits_naming(victim.box, core.core):
-        if wait.index < core.index and analysis.event(wait).semaphore != key and isinstance(key, SemaphoreKey):
-            if wait.core == victim.begin.core and wait.index > victim.begin.index:
-                return wait, True
+        between = wait.core == victim.begin.core and victim.begin.index < wait.index < core.index
+        if between and analysis.event(wait).semaphore != key and isinstance(key, SemaphoreKey):
+            return wait, True
     return (analysis.last_wait_before(core, key), False) if key is not None else (None, False)

@@ -8,7 +8,8 @@ promises about them, which the symbols then obey::
 
     asyncops.check(kernel, x, n, lengths, requires=requires)
 
-Scalars and elements (``lengths[0]``) can be compared, added, multiplied by integers, and divided by them (``//``, ``%``).
+Scalars and elements (``lengths[0]``) can be compared, added, multiplied by integers, and divided by them
+(``//``, ``%``).
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Expression:
 class Argument(Expression):
     """One argument of the checked function: a scalar to compare, or an array to index and bound."""
 
-    __slots__ = ("name", "buffer")
+    __slots__ = ("buffer", "name")
 
     def __init__(self, name: str, value: Any, buffer: Buffer | None):
         super().__init__(scalars.as_term(value) if scalars.is_scalar(value) else 0)
@@ -99,7 +100,9 @@ class Argument(Expression):
     def __getattribute__(self, attribute: str) -> Any:
         value = object.__getattribute__(self, attribute)
         if attribute == "term" and value is None:
-            raise InvalidArgumentError(f"requires: {self.name} holds no integers that a promise could be about")
+            raise InvalidArgumentError(
+                f"requires: {self.name} holds no integers that a promise could be about"
+            )
         return value
 
     def __getitem__(self, index: Any) -> Expression:
@@ -107,7 +110,9 @@ class Argument(Expression):
         buffer = self._array()
         key = index if isinstance(index, tuple) else (index,)
         if len(key) != len(buffer.type.shape):
-            raise InvalidArgumentError(f"requires: {self.name} has shape {buffer.type.shape}, got the index {index!r}")
+            raise InvalidArgumentError(
+                f"requires: {self.name} has shape {buffer.type.shape}, got the index {index!r}"
+            )
         low, high = buffer.bounds
         return Expression(terms.element(buffer.source or buffer.name, tuple(map(_term, key)), 0, low, high))
 

@@ -62,7 +62,9 @@ class Topology:
             number = number * size + coordinates[name]
         return number, self._core(state, core)
 
-    def _place(self, state: State, name: Any, term: Any, coordinates: dict[str, int], axes: Any, site: Site) -> None:
+    def _place(
+        self, state: State, name: Any, term: Any, coordinates: dict[str, int], axes: Any, site: Site
+    ) -> None:
         joined = name if isinstance(name, tuple) else (name,)
         sizes = [size for axis in joined for n, _, size in axes if n == axis]
         if len(sizes) != len(joined):
@@ -128,7 +130,9 @@ class ProgramInterpreter(KernelInterpreter):
             return known if known is not None else scalars.fresh(name, aval.dtype)
         return self._array(aval, name, ("argument", i), known, state, name)
 
-    def _array(self, aval: Any, name: str, path: Any, known: Any, state: State, source: str | None) -> ArrayValue:
+    def _array(
+        self, aval: Any, name: str, path: Any, known: Any, state: State, source: str | None
+    ) -> ArrayValue:
         type_ = ref_type(aval)
         if type_.space is MemorySpace.DEFAULT:
             type_ = RefType(type_.shape, type_.dtype, MemorySpace.HBM, type_.semaphore)
@@ -149,7 +153,9 @@ class ProgramInterpreter(KernelInterpreter):
             return state.cells.load(buffer.whole())
         return array.data
 
-    def run_shard_map(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
+    def run_shard_map(
+        self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any
+    ) -> list[Outcome]:
         """The body as this device sees it."""
         count = math.prod(form.mesh.values())
         if state.place.device >= count:
@@ -177,7 +183,9 @@ class ProgramInterpreter(KernelInterpreter):
         name = given.buffer.name
         if source is not None and data is None:
             source = f"{source}@device{state.place.device}"
-        shard = self._array(aval, name, path, scalars.concrete(data) if data is not None else None, state, source)
+        shard = self._array(
+            aval, name, path, scalars.concrete(data) if data is not None else None, state, source
+        )
         shard.buffer.promised_like(given.buffer)
         return shard
 

@@ -192,7 +192,7 @@ class Program:
 
     cores: tuple[Core, ...]
     barriers: tuple[tuple[tuple[int, int], ...], ...] = ()
-    initial: dict[Hashable, int] = field(default_factory=dict)
+    initial: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
 
     def copies(self) -> Iterator[tuple[int, int, Copy]]:
         """Every copy with the (core, event index) of its start."""

@@ -20,8 +20,8 @@ from asyncops.checker.witnesses import witness_of
 # The rule that tells most first. What merely follows from another defect (a rest on a semaphore) comes late.
 _PRIORITY = (
     "AO508", "AO304", "AO305", "AO105", "AO104", "AO207", "AO205", "AO401", "AO404", "AO201", "AO203", "AO202", "AO204",
-    "AO402", "AO206", "AO208", "AO209", "AO502", "AO102", "AO103", "AO303", "AO501", "AO101", "AO507", "AO403", "AO503", "AO504", "AO506",
-    "AO301", "AO302",
+    "AO402", "AO206", "AO208", "AO209", "AO502", "AO102", "AO103", "AO303", "AO501", "AO101",
+    "AO507", "AO403", "AO503", "AO504", "AO506", "AO301", "AO302",
 )  # fmt: skip
 _RANK = {code: i for i, code in enumerate(_PRIORITY)}
 _RACES = ("AO201", "AO202", "AO203", "AO204", "AO402")  # of several races of one defect, the earliest is told
@@ -94,7 +94,8 @@ def _diagnostic(group: Sequence[Seen]) -> Diagnostic:
     same = [("and here", s.finding.site.location) for s in rest if s.finding.code == finding.code]
     return Diagnostic(
         finding.code, _NAMES[finding.code].NAME, finding.severity or _NAMES[finding.code].SEVERITY, finding.message,
-        finding.site.location, lines(*finding.related, *same), secondary, witness, confirmed, finding.help, first.kernel,
+        finding.site.location, lines(*finding.related, *same), secondary, witness, confirmed, finding.help,
+        first.kernel,
     )  # fmt: skip
 
 

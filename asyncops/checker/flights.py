@@ -84,7 +84,9 @@ class State:
     ended: dict[Key, tuple[Flight, Call]] = field(default_factory=dict)
     finished: dict[Flight, Call] = field(default_factory=dict)
     kept: frozenset[Flight] = frozenset()
-    uses: dict[Flight, tuple[Call, bool]] = field(default_factory=dict)  # of a source in flight: the last, is a write
+    uses: dict[Flight, tuple[Call, bool]] = field(
+        default_factory=dict
+    )  # of a source in flight: the last, is a write
     taken: dict[Value, Call] = field(default_factory=dict)  # operands that a start took over
     decisions: tuple[tuple[Call, int, int], ...] = ()  # cond, branch, starts before it
     choices: dict[Value, int] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from asyncops.checker import canonical, pipelines, scalars
 from asyncops.checker.calls import KernelCall
 from asyncops.checker.devices import ProgramInterpreter
 from asyncops.checker.parallel import parallel_axes
-from asyncops.checker.skeleton import ArrayValue, OutOfBudget, Outcome, PathEnds, State
+from asyncops.checker.skeleton import ArrayValue, Outcome, OutOfBudget, PathEnds, State
 from asyncops.checker.tracking import Tracker, rebased
 from stateful import terms
 from stateful.terms import Atom, Comparison, Conditions, Linear, Predicate, Term
@@ -71,9 +71,13 @@ class ForkPolicy:
         known = state.path.decide(predicate)
         if known is False:
             return False
-        if known is None and all(s.operation == "element" and _is_argument(s) for s in terms.symbols(predicate)):
+        if known is None and all(
+            s.operation == "element" and _is_argument(s) for s in terms.symbols(predicate)
+        ):
             return False  # an index read from memory is in range; nothing is learnt from saying so
-        is_callers = any(_is_argument(s) for f in _facts_behind(state.path, predicate) for s in terms.symbols(f))
+        is_callers = any(
+            _is_argument(s) for f in _facts_behind(state.path, predicate) for s in terms.symbols(f)
+        )
         narrowed = state.path.assume(terms.logical_not(predicate))
         if narrowed is not None:
             state.path = narrowed
@@ -203,7 +207,9 @@ class ForkingInterpreter(ProgramInterpreter):
 
     # -- loops --
 
-    def run_scan(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
+    def run_scan(
+        self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any
+    ) -> list[Outcome]:
         """``scan`` and counted ``fori_loop``."""
         consts, xs = [value(c) for c in form.consts], [value(x) for x in form.xs]
         carry = (0, *(value(c) for c in form.carry))
@@ -232,7 +238,9 @@ class ForkingInterpreter(ProgramInterpreter):
             return None
         return scalars.concrete(data[index]) if type(index) is int else None
 
-    def run_while(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
+    def run_while(
+        self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any
+    ) -> list[Outcome]:
         """``while`` and ``fori_loop`` with a dynamic bound."""
         cond_consts, body_consts = [value(c) for c in form.cond_consts], [value(c) for c in form.body_consts]
         carry = (0, *(value(c) for c in form.carry))
@@ -295,7 +303,9 @@ class ForkingInterpreter(ProgramInterpreter):
         super().fresh_core(state, call)
         self.machine.forget(state, {b for b in call.buffers if b.role in ("scratch", "window", "pipeline")})
 
-    def _grid_step(self, flow: Any, sizes: list[Term], at: tuple[Term, ...], outer: Any, state: State) -> list[State]:
+    def _grid_step(
+        self, flow: Any, sizes: list[Term], at: tuple[Term, ...], outer: Any, state: State
+    ) -> list[State]:
         reached: list[State] = []
         for following, path in self._following(sizes, at, state):
             path.grid = tuple(zip(at, sizes))
@@ -304,7 +314,9 @@ class ForkingInterpreter(ProgramInterpreter):
             reached += flow.run_step(path, 0, at, following)
         return [s for _, s in self.merge([((), s) for s in reached])]
 
-    def _following(self, sizes: list[Term], at: tuple[Term, ...], state: State) -> Iterator[tuple[Any, State]]:
+    def _following(
+        self, sizes: list[Term], at: tuple[Term, ...], state: State
+    ) -> Iterator[tuple[Any, State]]:
         """The next grid step, or None after the last; whichever the path allows."""
         pending = [state]
         for d in range(len(at) - 1, -1, -1):
@@ -321,7 +333,9 @@ class ForkingInterpreter(ProgramInterpreter):
 
     # -- the fixpoint --
 
-    def loop(self, carry: tuple[Any, ...], state: State, test: Test, step: Step, short: bool) -> list[Outcome]:
+    def loop(
+        self, carry: tuple[Any, ...], state: State, test: Test, step: Step, short: bool
+    ) -> list[Outcome]:
         """Explores a loop; the states in which it ends."""
         run = _Loop(test, step, short)
         work = [Head(carry, state)]
@@ -329,7 +343,9 @@ class ForkingInterpreter(ProgramInterpreter):
             head = work.pop()
             run.heads += 1
             if run.heads > MOST_HEADS:
-                raise OutOfBudget(f"a loop whose states do not repeat was followed for {MOST_HEADS} iterations")
+                raise OutOfBudget(
+                    f"a loop whose states do not repeat was followed for {MOST_HEADS} iterations"
+                )
             work += self._visit(run, head)
         return self.merge([self._solved(c, s) for c, s in run.exits])
 

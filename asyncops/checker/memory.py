@@ -18,7 +18,7 @@ import numpy as np
 
 from asyncops.checker import scalars
 from stateful import terms
-from stateful.types import MemorySpace, Region, RefType, View
+from stateful.types import MemorySpace, RefType, Region, View
 
 Path = tuple[Hashable, ...]
 
@@ -26,10 +26,28 @@ Path = tuple[Hashable, ...]
 class Buffer:
     """One piece of memory. Compared by identity; :class:`Memory` makes one per (device, core, path)."""
 
-    __slots__ = ("name", "type", "device", "core", "path", "role", "source", "parent", "bounds", "is_increasing")
+    __slots__ = (
+        "bounds",
+        "core",
+        "device",
+        "is_increasing",
+        "name",
+        "parent",
+        "path",
+        "role",
+        "source",
+        "type",
+    )
 
     def __init__(self, name: str, type_: RefType, device: int, core: int | None, path: Path, role: str):
-        self.name, self.type, self.device, self.core, self.path, self.role = name, type_, device, core, path, role
+        self.name, self.type, self.device, self.core, self.path, self.role = (
+            name,
+            type_,
+            device,
+            core,
+            path,
+            role,
+        )
         self.source: Any = None  # a program argument's name, for symbols; None for memory made by the program
         self.parent: Buffer | None = None
         self.bounds: tuple[int | None, int | None] = (None, None)  # of every element, as the caller promises
@@ -174,7 +192,7 @@ class Cells:
             content.initial = None
         elif content.initial is not None and type(value) is int and all(type(s) is int for s in key):
             content.initial = content.initial.copy()
-            content.initial[key] = value
+            content.initial[tuple(map(int, key))] = value  # type: ignore[arg-type]
             content.values.pop(key, None)
             return
         else:

@@ -61,10 +61,14 @@ def _finding(code: str, entry: Entry, message: str, other: Entry | None) -> Find
     related = lines(("the other step touches it here", other.site.location if other else None))
     apart = other is not None and other.coordinates != entry.coordinates
     proof = Exhibit((f"{entry.site.location}: {message}",), lambda: apart)
-    return Finding(code, message, entry.site, _HELP, related, frozenset({("line", entry.site.location)}), proof)
+    return Finding(
+        code, message, entry.site, _HELP, related, frozenset({("line", entry.site.location)}), proof
+    )
 
 
-def _shared_memory(analysis: Analysis, code: str, entries: list[Entry], axes: tuple[int, ...]) -> Iterator[Finding]:
+def _shared_memory(
+    analysis: Analysis, code: str, entries: list[Entry], axes: tuple[int, ...]
+) -> Iterator[Finding]:
     """Regions of operands and results that steps with different coordinates touch, at least one writing."""
     known: dict[Any, dict[Any, tuple[Any, Entry, Region, bool]]] = defaultdict(dict)
     reported: set[Any] = set()
@@ -74,7 +78,12 @@ def _shared_memory(analysis: Analysis, code: str, entries: list[Entry], axes: tu
                 continue
             at = _at(entry, axes)
             for place, other, theirs, wrote in list(known[region.root].values()):
-                if place != at and (write or wrote) and region.overlaps(theirs) and entry.site.location not in reported:
+                if (
+                    place != at
+                    and (write or wrote)
+                    and region.overlaps(theirs)
+                    and entry.site.location not in reported
+                ):
                     culprit, second = (entry, other) if write else (other, entry)
                     reported.add(entry.site.location)
                     message = (
@@ -108,7 +117,9 @@ def _shared_blocks(analysis: Analysis, code: str, call: Any, axes: tuple[int, ..
                 where = lines(("the kernel is called here", call.location))
                 first, again = seen[index], at
                 proof = Exhibit((f"{site.location}: {message}",), lambda a=first, b=again: a != b)  # type: ignore[misc]
-                yield Finding(code, message, site, _HELP, where, frozenset({("window", window.number)}), proof)
+                yield Finding(
+                    code, message, site, _HELP, where, frozenset({("window", window.number)}), proof
+                )
                 break
 
 
@@ -130,7 +141,8 @@ def _carried(analysis: Analysis, code: str, entries: list[Entry], axes: tuple[in
                     if entry.site.location not in reported:
                         reported.add(entry.site.location)
                         message = (
-                            f"{region} is read at grid step {_text(entry)}, but was written last at step {_text(other)}, which "
+                            f"{region} is read at grid step {_text(entry)}, but was written last at "
+                            f"step {_text(other)}, which "
                             "differs in a parallel dimension: each core has scratch of its own"
                         )
                         yield _finding(code, entry, message, other)
@@ -156,7 +168,8 @@ def _counts(analysis: Analysis, code: str, entries: list[Entry], axes: tuple[int
             if _at(other, axes) != _at(entry, axes) and entry.site.location not in reported:
                 reported.add(entry.site.location)
                 message = (
-                    f"grid step {_text(entry)} waits on {entry.semaphore} for what step {_text(other)} started, which differs "
+                    f"grid step {_text(entry)} waits on {entry.semaphore} for what step "
+                    f"{_text(other)} started, which differs "
                     "in a parallel dimension and may run on another core"
                 )
                 yield _finding(code, entry, message, other)

@@ -49,7 +49,10 @@ class PathPolicy:
         if type(term) is int:
             return term
         conditions: Conditions = state.path
-        for bound in ((terms.le(low, term) if low is not None else True), (terms.le(term, high) if high is not None else True)):
+        for bound in (
+            (terms.le(low, term) if low is not None else True),
+            (terms.le(term, high) if high is not None else True),
+        ):
             conditions = conditions.assume(bound) or conditions
         first, last = conditions.range(term)
         if first is not None and first == last:
@@ -94,10 +97,12 @@ def _near(first: int | None, last: int | None) -> Iterator[int]:
     elif last is not None:
         yield from range(last, last - 20, -1)
     else:
-        yield from range(0, 20)
+        yield from range(20)
 
 
-def explore_paths(run: Callable[[PathPolicy], Any], most: int = 256, limit: int = 400) -> tuple[list[Any], bool]:
+def explore_paths(
+    run: Callable[[PathPolicy], Any], most: int = 256, limit: int = 400
+) -> tuple[list[Any], bool]:
     """Runs once per path, depth first: the results, and whether every path was run."""
     results: list[Any] = []
     pending: list[tuple[bool, ...]] = [()]

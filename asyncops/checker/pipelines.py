@@ -46,7 +46,9 @@ class Window:
         """The part of the array that a block covers; the overhang of the last block is cut off where it is known."""
         ranges: list[tuple[Any, Any, int]] = []
         for dim, i, extent in zip(self.spec.block, index, self.array.type.shape):
-            start = i if dim.kind in ("element", "squeezed", "indirect", "bounded") else terms.scale(i, dim.size)
+            start = (
+                i if dim.kind in ("element", "squeezed", "indirect", "bounded") else terms.scale(i, dim.size)
+            )
             size = min(dim.size, extent - start) if type(start) is int and start >= 0 else dim.size
             ranges.append((start, max(size, 0), 1))
         return Region(self.array, self.array.type.shape, tuple(ranges))
@@ -112,7 +114,9 @@ class Flow:
 
     # -- one step --
 
-    def run_step(self, state: Any, number: int, step: Sequence[Any], following: Sequence[Any] | None) -> list[Any]:
+    def run_step(
+        self, state: Any, number: int, step: Sequence[Any], following: Sequence[Any] | None
+    ) -> list[Any]:
         """Fetches, body, write-backs of one grid step."""
         for w in self.call.windows:
             if w.pipelined:
@@ -165,7 +169,9 @@ class Flow:
         if changed:
             returned = any(v.index == index for v in at.visits)
             return dataclasses.replace(at, visits=(*at.visits, Visit(index, number, number, returned)))
-        return dataclasses.replace(at, visits=(*at.visits[:-1], dataclasses.replace(at.visits[-1], last=number)))
+        return dataclasses.replace(
+            at, visits=(*at.visits[:-1], dataclasses.replace(at.visits[-1], last=number))
+        )
 
     def _depart(self, w: Window, state: Any, number: Any) -> None:
         if w.is_input:
@@ -262,40 +268,62 @@ class Flow:
     def _report_stale(self, w: Window, out: Window, visit: Visit, state: Any, site: Site) -> None:
         where = out.location or self.call.location
         message = (
-            f"{w.slots[0]} is read at {state.moment}, but its block was fetched before step {visit.first}'s result for the "
+            f"{w.slots[0]} is read at {state.moment}, but its block was fetched before step "
+            f"{visit.first}'s result for the "
             f"same part of the array, stored through {out.slots[0]} (aliased to it), was written back"
         )
         related = (("the block is read here", site.location), ("the aliased output", self.call.location))
-        region, written, fetched = w.region(state.windows[w.number].index), out.region(visit.index), state.windows[w.number].fetched_at
+        region, written, fetched = (
+            w.region(state.windows[w.number].index),
+            out.region(visit.index),
+            state.windows[w.number].fetched_at,
+        )
 
         def is_stale(model: Any) -> bool:
             is_late = visit.written_back is None or visit.written_back >= fetched
             return is_late and visit.first < number and bool(written.overlaps(region))
 
         number = state.step
-        cure = "initialise the output from the input on the first visit and accumulate in the output, or keep the axis that revisits a block innermost"
-        self._problem(state, ("AO206", w.number), Problem("AO206", message, dataclasses.replace(site, location=where), cure, related, is_stale))
+        cure = (
+            "initialise the output from the input on the first visit and accumulate in the output, or keep the axis "
+            "that revisits a block innermost"
+        )
+        self._problem(
+            state,
+            ("AO206", w.number),
+            Problem("AO206", message, dataclasses.replace(site, location=where), cure, related, is_stale),
+        )
 
     def _report_revisit(self, w: Window, state: Any, visit: Visit, write: bool, site: Site) -> None:
         what = "written in part" if write else "read"
         message = (
-            f"block {_index_text(visit.index)} of {w.slots[0]} is visited again at {state.moment} after it was left, and "
+            f"block {_index_text(visit.index)} of {w.slots[0]} is visited again at {state.moment} "
+            f"after it was left, and "
             f"{what}: what the earlier visit left there is not loaded back"
         )
         related = (("the block is touched here", site.location),)
         cure = "reorder the grid so that all visits of an output block are consecutive"
         where = dataclasses.replace(site, location=w.location or site.location)
         before, visits = visit.index, tuple(v.index for v in state.windows[w.number].visits[:-1])
-        self._problem(state, ("AO208", w.number), Problem("AO208", message, where, cure, related, lambda model: before in visits))
+        self._problem(
+            state,
+            ("AO208", w.number),
+            Problem("AO208", message, where, cure, related, lambda model: before in visits),
+        )
 
     def _report_written_input(self, w: Window, state: Any, at: WindowState) -> None:
+        stored: Site = at.stored_input
         message = (
-            f"input window {w.slots[0]} is stored to at {at.stored_input.moment}, and {state.moment} sees the same block "
+            f"input window {w.slots[0]} is stored to at {stored.moment}, and {state.moment} sees the same block "
             "without a new fetch"
         )
-        same = at.stored_input is not None and str(at.stored_input.moment) != str(state.moment)
+        same = str(stored.moment) != str(state.moment)
         cure = "copy the block to scratch before changing it, or write to an output"
-        self._problem(state, ("AO209", w.number), Problem("AO209", message, at.stored_input, cure, test=lambda model: same))
+        self._problem(
+            state,
+            ("AO209", w.number),
+            Problem("AO209", message, stored, cure, test=lambda model: same),
+        )
 
 
 def _index_text(index: Sequence[Any]) -> str:

@@ -207,7 +207,9 @@ class _Walk:
 
     # -- kernels --
 
-    def kernel(self, eqn: Any, form: Any, values: Callable[[Any], list[Value]], state: State) -> list[_Outcome]:
+    def kernel(
+        self, eqn: Any, form: Any, values: Callable[[Any], list[Value]], state: State
+    ) -> list[_Outcome]:
         """A kernel: results take over the memory of aliased operands; copies start and are waited for."""
         call, static = call_of(eqn), form.form
         operands = values(form.operands)
@@ -215,7 +217,12 @@ class _Walk:
         aliased = {o: i for i, o in static.aliases.items() if i < len(inputs)}
         memories = [inputs[aliased[o]].memory if o in aliased else Memory() for o in range(len(eqn.outvars))]
         where = _Roles(values(form.constants), values(form.scalars), inputs, memories)
-        if self.loops and form.constants and not eqn.effects and any(jaxprs.is_ref(a.aval) for a in form.constants):
+        if (
+            self.loops
+            and form.constants
+            and not eqn.effects
+            and any(jaxprs.is_ref(a.aval) for a in form.constants)
+        ):
             self.facts.lost[call, self.loops[-1]] = None
         started, over = self._run_summary(call, form, where, operands, state)
         after = over.union(*(v.after for v in operands))
@@ -290,13 +297,17 @@ class _Walk:
         """A body that is run once."""
         return self.body(form.jaxpr, values(form.operands), state)
 
-    def run_state(self, eqn: Any, form: Any, values: Callable[[Any], list[Value]], state: State) -> list[_Outcome]:
+    def run_state(
+        self, eqn: Any, form: Any, values: Callable[[Any], list[Value]], state: State
+    ) -> list[_Outcome]:
         """A body on Refs: what they hold in the end is in the memory of what they held first."""
         operands = values(form.operands)
         outcomes = self.body(form.jaxpr, operands, state)
         return [([Value(v.memory, v.after) for v in operands], at) for _, at in outcomes]
 
-    def branch(self, eqn: Any, form: Any, values: Callable[[Any], list[Value]], state: State) -> list[_Outcome]:
+    def branch(
+        self, eqn: Any, form: Any, values: Callable[[Any], list[Value]], state: State
+    ) -> list[_Outcome]:
         """Every branch; conditions on one value go one way."""
         call, operands, (index,) = call_of(eqn), values(form.operands), values([form.index])
         chosen = _literal_branch(form)
@@ -323,7 +334,9 @@ class _Walk:
 
     def scan(self, eqn: Any, form: Any, values: Callable[[Any], list[Value]], state: State) -> list[_Outcome]:
         """Two trips of a loop with a known number of iterations."""
-        unroll = int(eqn.params.get("unroll", 1))  # no meaning to any walker but this one: not in the normal form
+        unroll = int(
+            eqn.params.get("unroll", 1)
+        )  # no meaning to any walker but this one: not in the normal form
         trips = -(-form.length // unroll)
         carry = values(form.carry)
         consts = values(form.consts)
@@ -340,11 +353,18 @@ class _Walk:
         outcomes = self.trips(call_of(eqn), once, carry, state, min(trips, 2), per_trip)
         return [(carried + [Value(Memory()) for _ in range(rest)], at) for carried, at in outcomes]
 
-    def while_loop(self, eqn: Any, form: Any, values: Callable[[Any], list[Value]], state: State) -> list[_Outcome]:
+    def while_loop(
+        self, eqn: Any, form: Any, values: Callable[[Any], list[Value]], state: State
+    ) -> list[_Outcome]:
         """Two trips of a loop that is left on a condition."""
         consts = values(form.body_consts)
         return self.trips(
-            call_of(eqn), lambda carry, at: self.body(form.body, [*consts, *carry], at), values(form.carry), state, 2, 1
+            call_of(eqn),
+            lambda carry, at: self.body(form.body, [*consts, *carry], at),
+            values(form.carry),
+            state,
+            2,
+            1,
         )
 
     def trips(
@@ -393,7 +413,12 @@ class _Walk:
                     self.facts.dropped[Dropped(flight, _deciding(flight, state, outcomes))] = None
             for flight, done in state.finished.items():
                 source = flight.source
-                if source is not None and not source.is_kept and source not in memories and flight not in state.kept:
+                if (
+                    source is not None
+                    and not source.is_kept
+                    and source not in memories
+                    and flight not in state.kept
+                ):
                     use, is_written = state.uses.get(flight, (None, False))
                     self.facts.released[Released(flight, done, use, is_written)] = None
 
@@ -401,7 +426,9 @@ class _Walk:
 class _Roles:
     """The memory behind a kernel's operands and results."""
 
-    def __init__(self, constants: list[Value], scalars: list[Value], inputs: list[Value], outputs: list[Memory]):
+    def __init__(
+        self, constants: list[Value], scalars: list[Value], inputs: list[Value], outputs: list[Memory]
+    ):
         self._kinds = {
             "constant": [v.memory for v in constants], "scalar": [v.memory for v in scalars],
             "input": [v.memory for v in inputs], "output": outputs,
@@ -413,7 +440,11 @@ class _Roles:
 
     def key(self, semaphore: Any) -> Key | None:
         """The identity of a semaphore."""
-        return (self._kinds[semaphore.role[0]][semaphore.role[1]], semaphore.index) if semaphore is not None else None
+        return (
+            (self._kinds[semaphore.role[0]][semaphore.role[1]], semaphore.index)
+            if semaphore is not None
+            else None
+        )
 
 
 _END = Call("the end of the program", ())

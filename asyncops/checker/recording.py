@@ -6,8 +6,8 @@ model in and gives the concrete :class:`~asyncops.checker.events.Program`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from asyncops.checker import events
 from asyncops.checker.events import Box, Site
 from asyncops.checker.memory import Buffer, Memory
 from stateful import terms
-from stateful.types import Region, View
+from stateful.types import Region, SemaphoreKind, View
 
 MAX_EVENTS = 200_000
 
@@ -31,7 +31,11 @@ class RegionBox(Box):
         if self.buffer is not other.buffer:
             return False
         mine, theirs = self.region, getattr(other, "region", None)
-        if mine is None or theirs is None or (mine.is_known and theirs.is_known and mine.system == theirs.system):
+        if (
+            mine is None
+            or theirs is None
+            or (mine.is_known and theirs.is_known and mine.system == theirs.system)
+        ):
             return Box.overlaps(self, other)
         return mine.overlap(theirs) is not False
 
@@ -156,6 +160,7 @@ class Recorder:
             kind = "remote"
             device, core = self.topology.target(state, op.device, site)
             destination, receive = self._moved(destination, device, core), self._moved(receive, device, core)
+        assert destination is not None
         draft = CopyDraft(
             op.source.region, destination.region, self.key(state, op.source_semaphore), self.key(state, receive),
             op.source_amount, op.destination_amount, op.add, kind, site,
@@ -234,7 +239,8 @@ def out_of_bounds(view: View, site: Site) -> Problem:
     def message(model: Mapping[Any, int]) -> str:
         moment = str(placed(site, model).moment)
         region = view.region.substituted(model)
-        return f"{what} {region} lies outside {buffer.name}, whose shape is [{shape}]{f' at {moment}' if moment else ''}"
+        when = f" at {moment}" if moment else ""
+        return f"{what} {region} lies outside {buffer.name}, whose shape is [{shape}]{when}"
 
     return Problem(
         "AO305",
@@ -245,19 +251,24 @@ def out_of_bounds(view: View, site: Site) -> Problem:
     )
 
 
+def _not_for_copies(semaphore: View, site: Site) -> Problem:
+    kind = semaphore.type.semaphore
+    return Problem(
+        "AO304",
+        f"a copy signals {semaphore.root}, which is a {kind.value if kind else 'plain'} semaphore",
+        site,
+        f"declare {semaphore.root} as SemaphoreType.DMA",
+        test=lambda model: kind is not SemaphoreKind.DMA,
+    )
+
+
 def semaphore_type_problem(op: Any, site: Site) -> Problem | None:
     """The AO304 finding of a copy or signal, if its semaphore has the wrong type."""
-    from stateful.types import SemaphoreKind
-
     if hasattr(op, "source_semaphore"):
-        for view in (op.source_semaphore, op.destination_semaphore):
-            kind = view.type.semaphore if view is not None else None
-            if kind is not None and kind is not SemaphoreKind.DMA:
-                return Problem(
-                    "AO304", f"a copy signals {view.root}, which is a {kind.value} semaphore", site,
-                    f"declare {view.root} as SemaphoreType.DMA", test=lambda model: kind is not SemaphoreKind.DMA,
-                )  # fmt: skip
-        return None
+        views = (v for v in (op.source_semaphore, op.destination_semaphore) if v is not None)
+        return next(
+            (_not_for_copies(v, site) for v in views if v.type.semaphore is not SemaphoreKind.DMA), None
+        )
     kind = op.semaphore.type.semaphore
     if kind is SemaphoreKind.DMA:
         return Problem(
@@ -281,7 +292,9 @@ def placed(site: Site, model: Mapping[Any, int]) -> Site:
     moment: Any = site.moment
     label: Any = site.label
     if model and getattr(moment, "frames", ()):
-        moment = dataclasses.replace(moment, frames=tuple((what, _known(v, model)) for what, v in moment.frames))
+        moment = dataclasses.replace(
+            moment, frames=tuple((what, _known(v, model)) for what, v in moment.frames)
+        )
     if isinstance(label, View):
         label = label.region.substituted(model)
     return dataclasses.replace(site, moment=str(moment), label=str(label))
@@ -302,7 +315,8 @@ def _copy(draft: CopyDraft, model: Mapping[Any, int], made: dict[int, events.Cop
     if copy is None:
         copy = made[id(draft)] = events.Copy(
             _region(draft.source, model), _region(draft.destination, model), _placed_key(draft.source_semaphore, model),
-            _placed_key(draft.destination_semaphore, model), _value(draft.source_amount, model), _value(draft.destination_amount, model),
+            _placed_key(draft.destination_semaphore, model), _value(draft.source_amount, model),
+            _value(draft.destination_amount, model),
             draft.accumulate, draft.kind, placed(draft.site, model), _copy_name(draft, model),
         )  # fmt: skip
     return copy
@@ -329,7 +343,9 @@ def _event(entry: Entry, model: Mapping[Any, int], made: dict[int, events.Copy])
     if entry.kind == "signal":
         return events.Signal(_placed_key(entry.semaphore, model), _value(entry.amount, model), site)
     if entry.kind == "wait":
-        return events.Wait(_placed_key(entry.semaphore, model), _value(entry.amount, model), entry.decrement, site)
+        return events.Wait(
+            _placed_key(entry.semaphore, model), _value(entry.amount, model), entry.decrement, site
+        )
     memory = tuple(box_of(b.whole().region) for b in entry.buffers if not b.is_semaphore)
     semaphores = tuple(k for b in entry.buffers if b.is_semaphore for k in _semaphores(b))
     return events.Mark(entry.kind, entry.what, memory, semaphores, site)

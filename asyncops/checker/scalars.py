@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 
 from stateful import terms
 from stateful.terms import Comparison, Junction, Linear
@@ -53,7 +54,7 @@ def concrete(x: Any) -> Value:
     dtype = getattr(x, "dtype", None)
     if dtype is None or not (np.issubdtype(dtype, np.integer) or dtype == np.bool_):
         return None
-    if math.prod(x.shape) > ARRAY_LIMIT or isinstance(x, jax.core.Tracer) or not hasattr(x, "__array__"):
+    if math.prod(x.shape) > ARRAY_LIMIT or isinstance(x, Tracer) or not hasattr(x, "__array__"):
         return None
     array = np.asarray(x)
     return concrete(array.reshape(())[()]) if array.size == 1 else array
@@ -163,15 +164,28 @@ ELEMENTWISE: dict[Any, tuple[Callable[..., Value], Callable[..., Any]]] = {
 }
 
 SAME_VALUE = {
-    lax.squeeze_p, lax.reshape_p, lax.broadcast_in_dim_p, lax.copy_p, lax.transpose_p, lax.expand_dims_p
-    if hasattr(lax, "expand_dims_p") else lax.squeeze_p, lax.reduce_precision_p,
-}  # fmt: skip
+    lax.squeeze_p,
+    lax.reshape_p,
+    lax.broadcast_in_dim_p,
+    lax.copy_p,
+    lax.transpose_p,
+    lax.reduce_precision_p,
+}
+
+
+def integer_dtype(dtype: Any) -> np.dtype[Any] | None:
+    """The numpy dtype where it is one of integers or booleans; None for floats and for JAX's extended dtypes."""
+    try:
+        known = np.dtype(dtype)
+    except TypeError:
+        return None
+    return known if known == np.bool_ or np.issubdtype(known, np.integer) else None
 
 
 def _convert(params: dict[str, Any], args: tuple[Value, ...], out: Any) -> Value:
     (x,) = args
-    dtype = np.dtype(params["new_dtype"]) if not jax.dtypes.issubdtype(params["new_dtype"], jax.dtypes.extended) else None
-    if dtype is None or x is None or not (dtype == np.bool_ or np.issubdtype(dtype, np.integer)):
+    dtype = integer_dtype(params["new_dtype"])
+    if dtype is None or x is None:
         return None
     if isinstance(x, np.ndarray):
         return x.astype(dtype)
@@ -236,11 +250,8 @@ _MODELLED_BOOLEANS = (bool, np.bool_)
 
 def is_small_integer(aval: Any) -> bool:
     """True for abstract values the skeleton follows: integers and booleans of few elements."""
-    dtype = getattr(aval, "dtype", None)
     shape = getattr(aval, "shape", ())
-    if dtype is None or jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
-        return False
-    if not (np.issubdtype(dtype, np.integer) or dtype == np.bool_):
+    if integer_dtype(getattr(aval, "dtype", None) or np.float32) is None:
         return False
     return all(isinstance(d, int) for d in shape) and math.prod(shape) <= ARRAY_LIMIT
 

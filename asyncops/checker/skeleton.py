@@ -1,7 +1,8 @@
 """The scalar skeleton of a program: a jaxpr compiled to steps, and their interpreter.
 
 Only what steers memory and semaphores is run: equations with effects, the control flow around them, and the integer
-arithmetic they depend on (:mod:`.scalars`). Arithmetic on large or floating arrays has no step at all. What a step does to
+arithmetic they depend on (:mod:`.scalars`). Arithmetic on large or floating arrays has no step at all. What a
+step does to
 memory is told to a *machine* (:mod:`.recording` writes events down; :mod:`.tracking` keeps what is in flight); how a
 condition over symbols is decided is the *policy*'s business. A step has one result or, where the policy explores both
 sides of a condition, several; the rest of the body runs for each.
@@ -73,7 +74,7 @@ class Place:
 class State:
     """What changes while a core runs. ``machine`` is the machine's own data; ``path`` the policy's."""
 
-    __slots__ = ("place", "cells", "path", "machine", "moment", "grid", "calls", "call", "windows", "step")
+    __slots__ = ("call", "calls", "cells", "grid", "machine", "moment", "path", "place", "step", "windows")
 
     def __init__(self, place: Place, cells: Cells, path: Any, machine: Any):
         self.place, self.cells, self.path, self.machine = place, cells, path, machine
@@ -251,7 +252,11 @@ def _follows_values(eqn: Any) -> bool:
 
 
 _PASS_THROUGH = {lax.optimization_barrier_p}
-_CONTEXT_READERS = {p.program_id: "program_id", p.num_programs: "num_programs", lax.axis_index_p: "axis_index"}
+_CONTEXT_READERS = {
+    p.program_id: "program_id",
+    p.num_programs: "num_programs",
+    lax.axis_index_p: "axis_index",
+}
 
 
 def _pure_step(eqn: Any, operands: list[int], results: list[int]) -> Callable[..., Any]:
@@ -338,12 +343,26 @@ def _higher_order_step(eqn: Any, form: Any, operands: list[int]) -> Callable[...
 class Machine(Protocol):
     """Is told what a core does. ``site`` says where."""
 
-    def access(self, state: State, view: View, write: bool, site: Site, is_program: bool) -> None: ...
-    def start(self, state: State, copy: Any, site: Site) -> None: ...
-    def wait(self, state: State, semaphore: View, amount: Any, decrement: bool, site: Site, op: Any) -> None: ...
-    def signal(self, state: State, semaphore: View, amount: Any, site: Site) -> None: ...
-    def mark(self, state: State, kind: str, what: Any, buffers: Sequence[Buffer], site: Site) -> None: ...
-    def check_bounds(self, state: State, view: View, site: Site) -> None: ...
+    def access(self, state: Any, view: View, write: bool, site: Site, is_program: bool) -> None:
+        """A load or store."""
+
+    def start(self, state: Any, op: Any, site: Site) -> None:
+        """A copy starts."""
+
+    def wait(self, state: Any, semaphore: View, amount: Any, decrement: bool, site: Site, op: Any) -> None:
+        """A wait of either kind."""
+
+    def signal(self, state: Any, op: Any, site: Site) -> None:
+        """A signal, here or elsewhere."""
+
+    def barrier(self, state: Any, number: int) -> None:
+        """All devices enter call ``number`` before any goes on."""
+
+    def mark(self, state: Any, kind: str, what: Any, buffers: Sequence[Buffer], site: Site) -> None:
+        """Enter, exit, allocate, free."""
+
+    def check_bounds(self, state: Any, view: View, site: Site) -> None:
+        """A view is about to be used."""
 
 
 class Interpreter:
@@ -504,7 +523,7 @@ class Interpreter:
 
     def signal(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
         self.machine.check_bounds(state, op.semaphore, site)
-        self.machine.signal(state, op, site)  # type: ignore[call-arg]
+        self.machine.signal(state, op, site)
         return None
 
     def read_semaphore(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
@@ -523,11 +542,15 @@ class Interpreter:
 
     # -- control flow --
 
-    def run_call(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
+    def run_call(
+        self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any
+    ) -> list[Outcome]:
         """A jitted or otherwise wrapped body."""
         return self.run(form.jaxpr, [value(o) for o in form.operands], state)
 
-    def run_branch(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
+    def run_branch(
+        self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any
+    ) -> list[Outcome]:
         """``cond``: the branch, or both where the policy explores them."""
         operands = [value(o) for o in form.operands]
         finished: list[Outcome] = []
@@ -559,7 +582,9 @@ class Interpreter:
             return [(predicate, state)]
         return self.policy.decide(state, predicate)
 
-    def run_scan(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
+    def run_scan(
+        self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any
+    ) -> list[Outcome]:
         """``scan`` and counted ``fori_loop``: as many iterations as it says."""
         consts = [value(c) for c in form.consts]
         xs = [value(x) for x in form.xs]
@@ -577,7 +602,9 @@ class Interpreter:
         stacked = len(eqn.outvars) - len(form.carry)
         return [(tuple(carry) + (None,) * stacked, path) for carry, path in paths]
 
-    def run_while(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
+    def run_while(
+        self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any
+    ) -> list[Outcome]:
         """``while``: iterations as long as the condition holds."""
         cond_consts = [value(c) for c in form.cond_consts]
         body_consts = [value(c) for c in form.body_consts]
@@ -608,14 +635,18 @@ class Interpreter:
 
     # -- scopes --
 
-    def run_scoped(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
+    def run_scoped(
+        self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any
+    ) -> list[Outcome]:
         """``run_scoped``: memory that lives for the body; its instances in a loop are the same memory."""
         buffers = [self._scoped_buffer(form, i, t, state, eqn) for i, t in enumerate(form.allocations)]
         site = Site(location, state.moment, "", stack)  # type: ignore[arg-type]
         self.machine.mark(state, "allocate", id(eqn), buffers, site)
         for buffer in buffers:
             state.cells.disturb(buffer)
-        results = self.run(form.jaxpr, [value(o) for o in form.operands] + [b.whole() for b in buffers], state)
+        results = self.run(
+            form.jaxpr, [value(o) for o in form.operands] + [b.whole() for b in buffers], state
+        )
         for _, after in results:
             after_site = Site(location, after.moment, "", stack)  # type: ignore[arg-type]
             self.machine.mark(after, "free", id(eqn), buffers, after_site)
@@ -627,19 +658,27 @@ class Interpreter:
         path = ("call", call, "scoped", id(eqn), i)
         return self.memory.buffer(name, type_, state.place.device, state.place.core, path, "scoped")
 
-    def run_state(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
+    def run_state(
+        self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any
+    ) -> list[Outcome]:
         """``run_state``: operands become Refs for the body; their final contents are the results."""
         raise Unmodelled("run_state", location)
 
-    def run_shard_map(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
+    def run_shard_map(
+        self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any
+    ) -> list[Outcome]:
         """The body as the device that runs sees it."""
         raise Unmodelled("shard_map inside a kernel", location)
 
-    def run_kernel(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
+    def run_kernel(
+        self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any
+    ) -> list[Outcome]:
         """A kernel call."""
         raise Unmodelled("kernel call", location)
 
-    def run_pipeline(self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any) -> list[Outcome]:
+    def run_pipeline(
+        self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any
+    ) -> list[Outcome]:
         """``emit_pipeline`` as one equation."""
         raise Unmodelled("emit_pipeline", location)
 

@@ -88,7 +88,6 @@ class Suspect:
     conditions: Conditions
     chain: Chain
 
-
     def trace(self) -> Trace:
         """The events as the trace of one core."""
         trace = Trace(0, None)
@@ -205,7 +204,9 @@ class Tracker(Recorder):
         if write and copy.reading and draft.source is not None and draft.source.root is region.root:
             self._overlap(state, draft, draft.source, region, ("read", write), site)
 
-    def _overlap(self, state: Any, draft: CopyDraft, theirs: Region, mine: Region, kind: Any, site: Site) -> None:
+    def _overlap(
+        self, state: Any, draft: CopyDraft, theirs: Region, mine: Region, kind: Any, site: Site
+    ) -> None:
         together = theirs.overlap(mine)
         if together is not False:
             self.suspect(state, ("race", kind, draft.site.location, site.location), together)

@@ -44,7 +44,8 @@ def _search(analysis: Analysis, finding: Finding, evidence: Any) -> Witness | No
     if isinstance(evidence, Stuck):
         return analysis.scheduler.stuck().schedule
     if isinstance(evidence, Problem):
-        return None if evidence.test is None else Exhibit(_facts(finding), lambda: evidence.test(analysis.model))  # type: ignore[misc]
+        test = evidence.test
+        return None if test is None else Exhibit(_facts(finding), lambda: test(analysis.model))
     if isinstance(evidence, Exhibit):
         return evidence
     return _leftover(analysis, finding, evidence)

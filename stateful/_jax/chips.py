@@ -37,7 +37,11 @@ def pretend(chip: str) -> Iterator[None]:
     """Answers questions about the chip as ``chip`` (a key of :data:`KINDS`) would, and traces nothing from caches."""
     kind, cores = KINDS[chip]
     modules = _modules()
-    answers = {"get_device_kind": lambda: kind, "get_num_device_cores": lambda: cores, "is_tpu_device": lambda: True}
+    answers = {
+        "get_device_kind": lambda: kind,
+        "get_num_device_cores": lambda: cores,
+        "is_tpu_device": lambda: True,
+    }
     saved = [(m, name, getattr(m, name)) for m in modules for name in answers if hasattr(m, name)]
     _forget(modules)
     try:

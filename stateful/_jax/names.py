@@ -15,7 +15,7 @@ def variable_names(jaxpr: Any) -> list[str]:
     """The argument names of a jaxpr, those of ``constvars`` first; empty strings where JAX recorded none."""
     recorded = getattr(jaxpr.debug_info, "arg_names", None) or ()
     names = [str(n or "") for n in recorded][: len(jaxpr.invars)]
-    names = [n for n in names] + [""] * (len(jaxpr.invars) - len(names))
+    names = names + [""] * (len(jaxpr.invars) - len(names))
     return [""] * len(jaxpr.constvars) + names
 
 

@@ -6,6 +6,8 @@ carry inside their ``tree`` parameters; the regions of accesses cannot be comput
 
 from __future__ import annotations
 
+from typing import Any
+
 from jax._src import core as _core
 from jax._src.pallas import core as _pallas_core
 from jax._src.state import indexing as _indexing
@@ -14,7 +16,7 @@ from jax._src.state import types as _state_types
 AbstractRef = _state_types.AbstractRef
 TransformedRef = _state_types.TransformedRef
 NDIndexer = _indexing.NDIndexer
-Slice = _indexing.Slice
+Slice: Any = _indexing.Slice  # pyright: ignore[reportPrivateImportUsage]
 BitcastTransform = _state_types.BitcastTransform
 ReshapeTransform = _state_types.ReshapeTransform
 TransposeTransform = _state_types.TransposeTransform

@@ -59,12 +59,22 @@ def leftovers(analysis: Analysis) -> Iterator[Leftover]:
             yield _leftover(analysis, semaphore, balance, "the program ends", None, None)
 
 
-def _leftover(analysis: Analysis, semaphore: Any, balance: Any, end: str, location: Any, mark: Any) -> Leftover:
+def _leftover(
+    analysis: Analysis, semaphore: Any, balance: Any, end: str, location: Any, mark: Any
+) -> Leftover:
     feeds = analysis.feeds[semaphore]
     site = analysis.event(feeds[-1]).site if feeds else Site()
     where = f" on device {semaphore.buffer.device}" if analysis.devices > 1 else ""
     return Leftover(
-        semaphore, balance.left, balance.initial + balance.signalled, balance.waited, site, end, location, where, mark
+        semaphore,
+        balance.left,
+        balance.initial + balance.signalled,
+        balance.waited,
+        site,
+        end,
+        location,
+        where,
+        mark,
     )
 
 
@@ -87,7 +97,11 @@ def unbalanced(analysis: Analysis) -> Iterator[Rest]:
             place = analysis.event(wait).site.location
             smaller = amounts and all(amount < a for a in amounts)
             combined = len(analysis.waits[rest.semaphore]) < len(analysis.feeds[rest.semaphore])
-            if start is not None and place not in seen and (smaller or (combined and _is_lonely(analysis, rest))):
+            if (
+                start is not None
+                and place not in seen
+                and (smaller or (combined and _is_lonely(analysis, rest)))
+            ):
                 seen.add(place)
                 yield Rest(wait, start, rest.signalled, rest.waited, rest)
 

@@ -54,7 +54,17 @@ def _finding(analysis: Analysis, conflict: Conflict, code: str, words: Words) ->
         related = lines(*analysis.may_let_go(offender.begin), *related)
     subjects = copy_subjects(copy) | (copy_subjects(other) if other is not None else set())
     help_ = words.help.format(region=name_of(victim.box))
-    return Finding(code, message, offender.site, help_, related, frozenset(subjects), conflict.race, None, offender.begin.index)
+    return Finding(
+        code,
+        message,
+        offender.site,
+        help_,
+        related,
+        frozenset(subjects),
+        conflict.race,
+        None,
+        offender.begin.index,
+    )
 
 
 def rivals(analysis: Analysis, wait: Point, copy: Copy) -> list[Copy]:

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from asyncops.checker.analysis import Analysis, Finding, copy_subjects, copy_text, lines, name_of, semaphore_subjects
+from asyncops.checker.analysis import (
+    Analysis,
+    Finding,
+    copy_subjects,
+    copy_text,
+    lines,
+    name_of,
+    semaphore_subjects,
+)
 from asyncops.checker.events import Copy, Half, Mark, Point, Start
 from asyncops.checker.memory import Buffer
 from asyncops.checker.order import Touch
@@ -119,28 +127,32 @@ def early_touches(analysis: Analysis) -> Iterator[tuple[Touch, int]]:
 
 def early_findings(analysis: Analysis, code: str, is_reentry: bool) -> Iterator[Finding]:
     """Remote operations that can come before the target's entry: into its first call, or only into a later one."""
+    alone = analysis.alone
     first_lines = {
-        analysis.event(Point(t.point.core, t.point.index)).site.location
-        for t, number in early_touches(analysis)
-        if number == 0
+        alone.event(Point(t.point.core, t.point.index)).site.location for t, _ in early_touches(alone)
     }
     for touch, number in early_touches(analysis):
         event = analysis.event(Point(touch.point.core, touch.point.index))
-        if is_reentry == (number == 0 or event.site.location in first_lines):
+        if is_reentry == (event.site.location in first_lines):
             continue
-        yield _early_finding(analysis, code, touch, event, number)
+        yield _early_finding(analysis, code, touch, event, number, is_reentry)
 
 
-def _early_finding(analysis: Analysis, code: str, touch: Touch, event: Any, number: int) -> Finding:
+def _early_finding(
+    analysis: Analysis, code: str, touch: Touch, event: Any, number: int, is_reentry: bool
+) -> Finding:
     target, sender = analysis.device(touch.mark), analysis.device(touch.point)
     if isinstance(event, Start):
         what, subjects = copy_text(event.copy), copy_subjects(event.copy)
     else:
         what, subjects = f"the signal on {name_of(event.semaphore)}", semaphore_subjects(event.semaphore)
-    if number == 0:
+    if not is_reentry:
         rest = f"can reach device {target} before it has entered the kernel"
     else:
-        rest = f"can reach device {target} before it has entered call {number}: a count of another call satisfies the barrier"
+        rest = (
+            f"can reach device {target} before it has entered call {number}: a count of another call satisfies the "
+            "barrier"
+        )
     return Finding(
         code,
         f"{what} of device {sender} {rest}{analysis.when(event.site)}",

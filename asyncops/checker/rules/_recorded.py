@@ -15,5 +15,11 @@ def recorded(analysis: Analysis, code: str) -> Iterator[Finding]:
             site = placed(problem.site, analysis.model)
             subjects = frozenset({("line", site.location)})
             yield Finding(
-                code, problem.text(analysis.model), site, problem.help, lines(*problem.related), subjects, problem
+                code,
+                problem.text(analysis.model),
+                site,
+                problem.help,
+                lines(*problem.related),
+                subjects,
+                problem,
             )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from asyncops.checker.analysis import Analysis, Stuck
+from asyncops.checker.analysis import Analysis, Stuck, semaphore_subjects
 from asyncops.checker.events import Copy, Start
 from asyncops.checker.recording import SemaphoreKey
 from stateful.types import SemaphoreKind
@@ -35,7 +35,7 @@ def stuck_waits(analysis: Analysis, cause: Cause) -> Iterator[StuckWait]:
     roots = [s for s in analysis.stuck if s.is_short] or analysis.stuck
     seen: set[Any] = set()
     for stuck in roots:
-        place = (stuck.wait.site.location, stuck.wait.semaphore.buffer.path)
+        place = (stuck.wait.site.location, frozenset(semaphore_subjects(stuck.wait.semaphore)))
         if place in seen:
             continue
         found, copy = cause_of(analysis, stuck)

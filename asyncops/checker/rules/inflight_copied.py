@@ -64,6 +64,8 @@ def _finding(flight: Flight, how: str, call: Call) -> Finding:
         f"while the copy that kernel {flight.call.name} starts is in flight, `{call.name}` {_WHAT[how]}",
         call.site,
         _CURES[how],
-        lines(("the kernel that starts the copy", flight.call.location), ("the copy starts here", flight.line)),
+        lines(
+            ("the kernel that starts the copy", flight.call.location), ("the copy starts here", flight.line)
+        ),
         flight.subjects,
     )

@@ -49,7 +49,9 @@ def _finding(carried: Carried) -> Finding:
     flight = carried.flight
     if carried.is_permuted:
         reason = "its arrays change places in the carry from one trip to the next, so the loop copies them"
-        cure = "unroll by two and give both kernels' results as pltpu.HBM(shape, dtype), or use asyncops' loops"
+        cure = (
+            "unroll by two and give both kernels' results as pltpu.HBM(shape, dtype), or use asyncops' loops"
+        )
     else:
         reason = "its results are left in no fixed memory space, so the compiler may move them"
         cure = "give the results of both kernels as pltpu.HBM(shape, dtype)"

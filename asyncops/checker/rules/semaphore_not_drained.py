@@ -41,7 +41,8 @@ def find(analysis: Analysis) -> Iterator[Finding]:
         unit = "bytes" if rest.is_bytes else "counts"
         yield Finding(
             CODE,
-            f"{name_of(rest.semaphore)} is left with {rest.left} {unit}{rest.where} when {rest.end}: {rest.signalled} are "
+            f"{name_of(rest.semaphore)} is left with {rest.left} {unit}{rest.where} when "
+            f"{rest.end}: {rest.signalled} are "
             f"signalled, {rest.waited} waited for",
             rest.site,
             f"wait for the rest of {name_of(rest.semaphore)}, or do not signal it",

@@ -52,11 +52,15 @@ def find(analysis: Analysis) -> Iterator[Finding]:
                 continue
             yield Finding(
                 CODE,
-                f"this wait on {name_of(analysis.event(wait).semaphore)} can be satisfied by {copy_text(others[0])} instead of "
+                f"this wait on {name_of(analysis.event(wait).semaphore)} can be satisfied by "
+                f"{copy_text(others[0])} instead of "
                 f"{copy_text(copy)}{analysis.when(analysis.event(wait).site)}: both count on it",
                 analysis.event(wait).site,
                 "give each copy in flight a semaphore of its own",
-                lines(("the other copy starts here", others[0].site.location), ("the copy starts here", copy.site.location)),
+                lines(
+                    ("the other copy starts here", others[0].site.location),
+                    ("the copy starts here", copy.site.location),
+                ),
                 frozenset(copy_subjects(copy)),
                 conflict.race,
             )

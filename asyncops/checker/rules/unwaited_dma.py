@@ -44,7 +44,8 @@ def find(analysis: Analysis) -> Iterator[Finding]:
             continue
         yield Finding(
             CODE,
-            f"{copy_text(late.copy)} is started{analysis.where(late.start)}{analysis.when(late.copy.site)}, but nothing "
+            f"{copy_text(late.copy)} is started{analysis.where(late.start)}{analysis.when(late.copy.site)}, but "
+            "nothing "
             f"waits for {late.half_text} before the kernel ends",
             late.copy.site,
             f"wait for it on every path, for example with {late.wait_text} before the kernel ends",

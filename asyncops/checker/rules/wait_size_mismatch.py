@@ -45,7 +45,8 @@ def find(analysis: Analysis) -> Iterator[Finding]:
         starts = [analysis.event(p).site.location for p in analysis.feeds[stuck.wait.semaphore]]
         yield Finding(
             CODE,
-            f"this wait on {name_of(stuck.wait.semaphore)} asks for {stuck.wait.amount} bytes{analysis.where(stuck.point)}"
+            f"this wait on {name_of(stuck.wait.semaphore)} asks for {stuck.wait.amount} "
+            f"bytes{analysis.where(stuck.point)}"
             f"{analysis.when(stuck.wait.site)}, more than the {stuck.supplied} that the copies on it count in all",
             stuck.wait.site,
             _HELP,
@@ -57,7 +58,8 @@ def find(analysis: Analysis) -> Iterator[Finding]:
         wait = analysis.event(rest.wait)
         yield Finding(
             CODE,
-            f"this wait on {name_of(wait.semaphore)} takes {wait.amount} bytes{analysis.when(wait.site)}, but the copies on "
+            f"this wait on {name_of(wait.semaphore)} takes {wait.amount} "
+            f"bytes{analysis.when(wait.site)}, but the copies on "
             f"it count {rest.signalled} in all, of which {rest.waited} are waited for",
             wait.site,
             _HELP,

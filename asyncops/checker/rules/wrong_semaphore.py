@@ -42,7 +42,9 @@ def find(analysis: Analysis) -> Iterator[Finding]:
         for conflict in conflicts(analysis, code):
             wait, is_wrong = guarding_wait(analysis, conflict)
             if wait is not None and is_wrong and conflict.victim.copy is not None:
-                yield _finding(analysis, wait, conflict.victim.copy, conflict.race, conflict.offender.site.location)
+                yield _finding(
+                    analysis, wait, conflict.victim.copy, conflict.race, conflict.offender.site.location
+                )
     for stuck in stuck_waits(analysis, Cause.OTHER_SEMAPHORE):
         yield _finding(analysis, stuck.point, stuck.copy, stuck, None)
 

@@ -12,8 +12,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from asyncops.checker.checking import check
 from asyncops.checker.report import Report
+from asyncops.checker.session import check
 
 COUNTS = (8, 2048, 1_000_000)
 TABLE = jax.ShapeDtypeStruct((64,), jnp.int32)

@@ -160,6 +160,30 @@ def test_two_devices_that_may_tell_of_a_copy_tell_of_it_together():
     assert not order.before(Point(0, 1), Point(2, 0))
 
 
+def test_a_later_wait_on_another_core_needs_what_the_earlier_one_took():
+    order = must_happen_before(
+        program([start("s"), start("s")], [Wait("s", 1), Signal("t", 1)], [Wait("t", 1), Wait("s", 1)])
+    )
+    assert not order.before(written(0, 0), Point(1, 0))
+    assert all(order.before(written(0, copy), Point(2, 1)) for copy in (0, 1))
+
+
+def test_a_signal_that_comes_only_after_the_wait_cannot_feed_it():
+    order = must_happen_before(
+        program([Wait("t", 1), Signal("s", 1)], [Signal("s", 1)], [Wait("s", 1), Signal("t", 1)])
+    )
+    assert order.before(Point(1, 0), Point(2, 0))
+
+
+def test_a_start_that_waits_for_an_earlier_copy_withholds_its_counts_with_it():
+    """The second copy starts only after the first has read its source; so whichever count comes, the first one has."""
+    first, second = start("there", source="here"), start("there", source="here")
+    order = must_happen_before(program([first, Wait("here", 1), second, Wait("here", 1)], [Wait("there", 1)]))
+    assert order.before(read(0, 0), Point(1, 0))
+    assert not order.before(written(0, 0), Point(1, 0))
+    assert order.completion_waits(read(0, 0)) == (Point(0, 1), Point(1, 0))
+
+
 @pytest.mark.parametrize("separate", [False, True])
 def test_a_barrier_used_twice_can_be_passed_on_signals_of_the_next_call(separate: bool):
     """Four devices in a ring meet their neighbours, twice. On one semaphore the first meeting proves nothing."""
@@ -221,7 +245,7 @@ def possible_points(program, order):
 
 
 @many
-@given(programs(largest=14, cores=4))
+@given(programs(largest=12) | programs(largest=40, smallest=25, cores=5, semaphores=6))
 def test_it_is_the_rule_pair_by_pair(program):
     order, expected = must_happen_before(program), rule(program)
     possible = possible_points(program, order)

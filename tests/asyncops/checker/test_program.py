@@ -94,7 +94,9 @@ def drops_in_a_branch(x: Any, flag: Any) -> Any:
 def drops_in_a_shard(x: Any) -> Any:
     mesh = Mesh(np.array(jax.devices()[:2]), ("d",))
     spec = PartitionSpec()
-    return jax.shard_map(lambda v: start(v * 2)[0], mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)(x)
+    return jax.shard_map(
+        lambda v: start(v * 2)[0], mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
+    )(x)
 
 
 def finishes_in_both_branches(x: Any, flag: Any) -> Any:

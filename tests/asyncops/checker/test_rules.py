@@ -16,8 +16,8 @@ import kernels_local
 import kernels_remote
 
 from asyncops.checker import rules
-from asyncops.checker.checking import check
 from asyncops.checker.report import Diagnostic, Report
+from asyncops.checker.session import check
 
 TABLE = {**kernels_local.CASES, **kernels_remote.CASES}
 CASES = [

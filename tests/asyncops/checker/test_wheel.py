@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
 
-from asyncops.checker.checking import check
+from asyncops.checker.session import check
 
 OPS = "jax.experimental.pallas.ops.tpu."
 CHIP = "TPU v6 lite"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 from asyncops.checker.events import (
@@ -71,19 +72,26 @@ def is_contested(program: Program) -> bool:
 
 
 @st.composite
-def programs(draw: st.DrawFn, largest: int = 8, cores: int = 3, boxes: bool = False) -> Program:
+def programs(
+    draw: st.DrawFn,
+    largest: int = 8,
+    smallest: int = 1,
+    cores: int = 3,
+    semaphores: int = 3,
+    boxes: bool = False,
+) -> Program:
     """Small programs. Most can run to their end: a wait that nothing before it could feed is left out."""
-    size, semaphores = draw(st.integers(1, cores)), draw(st.integers(1, 3))
-    semaphore, small = st.integers(0, semaphores - 1), st.sampled_from((1, 1, 2, 3))
+    size, names = draw(st.integers(1, cores)), draw(st.integers(1, semaphores))
+    semaphore, small = st.integers(0, names - 1), st.sampled_from((1, 1, 2, 3))
     live = draw(st.integers(0, 3)) > 0
-    counts, events = [0] * semaphores, [[] for _ in range(size)]
+    counts, events = [0] * names, [[] for _ in range(size)]
 
     def box() -> Box | None:
         if not boxes or draw(st.integers(0, 3)) == 0:
             return None
         return slot(draw(st.integers(0, 1)), draw(st.integers(0, 1)), draw(st.integers(1, 2)))
 
-    for _ in range(draw(st.integers(1, largest))):
+    for _ in range(draw(st.integers(smallest, largest))):
         kind, core, on, amount = (
             draw(st.integers(0, 9)),
             draw(st.integers(0, size - 1)),
@@ -119,14 +127,20 @@ def programs(draw: st.DrawFn, largest: int = 8, cores: int = 3, boxes: bool = Fa
 def rule(program: Program) -> Callable[[Point, Point], bool]:
     """Must-happen-before, by the rule of the specification."""
     names = points(program)
-    before = {(a, b) for a in names for b in names if _is_plain_order(program, a, b)}
-    _close(before, names)
+    number = {point: n for n, point in enumerate(names)}
+    before = np.array([[_is_plain_order(program, a, b) for b in names] for a in names], bool)
     while True:
-        new = set(_forced(program, names, before)) - before
-        if not new:
-            return lambda a, b: (a, b) in before
-        before |= new
-        _close(before, names)
+        known = before.copy()
+        for wait in names:
+            if isinstance(_event(program, wait), Wait):
+                before[:, number[wait]] |= _forced(program, wait, number, known)
+        before |= before.astype(np.float32) @ before.astype(np.float32) > 0
+        if (before == known).all():
+            return lambda a, b: bool(before[number[a], number[b]])
+
+
+def _event(program: Program, point: Point) -> Event:
+    return program.cores[point.core].events[point.index]
 
 
 def _is_plain_order(program: Program, a: Point, b: Point) -> bool:
@@ -144,35 +158,26 @@ def _is_plain_order(program: Program, a: Point, b: Point) -> bool:
     )
 
 
-def _close(before: set[tuple[Point, Point]], names: list[Point]) -> None:
-    for middle in names:
-        earlier = [a for a in names if (a, middle) in before]
-        later = [b for b in names if (middle, b) in before]
-        before.update((a, b) for a in earlier for b in later)
-
-
-def _forced(
-    program: Program, names: list[Point], before: set[tuple[Point, Point]]
-) -> Iterator[tuple[Point, Point]]:
-    def event(point: Point) -> Event:
-        return program.cores[point.core].events[point.index]
-
-    waits = [p for p in names if isinstance(event(p), Wait)]
-    for wait in waits:
-        semaphore = event(wait).semaphore
-        others = [
-            w for w in waits if event(w).semaphore == semaphore and event(w).decrement and (w, wait) in before
-        ]
-        need = event(wait).amount + sum(event(w).amount for w in others)
-        for x in names:
-            available = program.initial.get(semaphore, 0)
-            for begin, end, amount in _contributions(program, semaphore):
-                if (wait, begin) in before or x == begin or (x, begin) in before:
-                    continue
-                short = end is not None and (x == end or (x, end) in before)
-                available += amount - short
-            if available < need:
-                yield x, wait
+def _forced(program: Program, wait: Point, number: dict[Point, int], before: np.ndarray) -> np.ndarray:
+    """For every point whether the wait cannot return without it."""
+    event, at = _event(program, wait), number[wait]
+    need = event.amount
+    for other in number:
+        it = _event(program, other)
+        if (
+            isinstance(it, Wait)
+            and it.semaphore == event.semaphore
+            and it.decrement
+            and before[number[other], at]
+        ):
+            need += it.amount
+    at_or_before = before | np.eye(len(number), dtype=bool)
+    available = np.full(len(number), program.initial.get(event.semaphore, 0))
+    for begin, end, amount in _contributions(program, event.semaphore):
+        if not before[at, number[begin]]:
+            count = amount - at_or_before[:, number[end]] if end is not None else amount
+            available += np.where(at_or_before[:, number[begin]], 0, count)
+    return available < need
 
 
 def _contributions(program: Program, semaphore: Hashable) -> Iterator[tuple[Point, Point | None, int]]:

@@ -14,8 +14,8 @@ import jax
 
 from asyncops.checker import blocks, findings, loops, paths, program, recording, tracking
 from asyncops.checker.analysis import Analysis, Finding
-from asyncops.checker.events import Location
 from asyncops.checker.devices import ProgramInterpreter, Topology
+from asyncops.checker.events import Location
 from asyncops.checker.memory import Cells, Memory
 from asyncops.checker.report import KernelSummary, Report
 from asyncops.checker.skeleton import Compiler, OutOfBudget, Place, State, Unmodelled, bodies_of
@@ -65,7 +65,9 @@ def check(
     with contextlib.nullcontext() if target is None else chips.pretend(target):
         closed = jaxprs.open_jaxpr(jax.make_jaxpr(fn)(*args))
     contract = None if requires is None else (requires, jax.tree.structure(args))
-    return check_jaxpr(closed, jax.tree.leaves(args), values=values, calls=calls, started=started, contract=contract)
+    return check_jaxpr(
+        closed, jax.tree.leaves(args), values=values, calls=calls, started=started, contract=contract
+    )
 
 
 def check_jaxpr(
@@ -132,7 +134,9 @@ class _Session:
         """What becomes of the copies that kernels leave in flight."""
         ends = {key[1] for key in (*self.undecided, *self.decided) if key[0] == "dropped"}
         is_known = self.devices == 1 and not self.unknowns
-        stuck = frozenset(s.finding.site.location for s in self.seen if s.finding.code in ("AO102", "AO103", "AO303"))
+        stuck = frozenset(
+            s.finding.site.location for s in self.seen if s.finding.code in ("AO102", "AO103", "AO303")
+        )
         facts = program.program_facts(self.closed, ends if is_known else None, stuck)
         if not facts.is_complete:
             self.unknowns["not every path of the program around the kernels was followed"] = None
@@ -182,7 +186,9 @@ class _Session:
             return
         model = terms.find_model(suspect.conditions, budget=2000)
         if model is None:
-            self.undecided.setdefault(suspect.key, f"no values were found for which {_text(suspect)} happens, nor excluded")
+            self.undecided.setdefault(
+                suspect.key, f"no values were found for which {_text(suspect)} happens, nor excluded"
+            )
             return
         trace = suspect.trace()
         analysis = Analysis(recording.finish([trace], [model]), [trace], 1, model)
@@ -214,7 +220,9 @@ class _Session:
             self.unknowns[str(e) or "a scalar expression grew too large to be followed"] = None
             return [], False
         if not complete:
-            self.unknowns["not every path through conditions on unknown values was followed step by step"] = None
+            self.unknowns["not every path through conditions on unknown values was followed step by step"] = (
+                None
+            )
         return runs, complete
 
     def _one(self, device: int, policy: paths.PathPolicy) -> Run:
@@ -298,6 +306,8 @@ def has_kernels(jaxpr: Any) -> bool:
     """True where the program holds a kernel call, however deep."""
     for eqn in jaxpr.eqns:
         form = ho.normal_form(eqn)
-        if isinstance(form, ho.Kernel) or (form is not None and any(has_kernels(b.jaxpr) for b in bodies_of(form))):
+        if isinstance(form, ho.Kernel) or (
+            form is not None and any(has_kernels(b.jaxpr) for b in bodies_of(form))
+        ):
             return True
     return False
