@@ -105,8 +105,7 @@ class _Cursor:
         return int.from_bytes(bytes([first]) + self.take(more), "little") >> (more + 1)
 
     def count(self) -> int:
-        """A varint that counts things which follow, each of at least one byte: so it cannot ask for much
-        memory."""
+        """A varint that counts things of at least a byte each: so it cannot ask for much memory."""
         value = self.varint()
         if value > self.end - self.at:
             raise BytecodeError("a count exceeds what is left of the bytecode")
@@ -189,8 +188,7 @@ class _Reader:
         return names
 
     def _read_types(self, offsets: _Cursor, data: _Cursor) -> list[tuple[str, _Cursor, bool]]:
-        """(dialect, bytes, whether the dialect's own encoding) of each type. Attributes come first and are
-        dropped."""
+        """(dialect, bytes, whether in the dialect's own encoding) of each type; attributes are dropped."""
         attributes = offsets.varint()
         total = attributes + offsets.varint()
         entries: list[tuple[str, _Cursor, bool]] = []
@@ -232,8 +230,7 @@ class _Reader:
         return operations[0]
 
     def _region(self, cursor: _Cursor, scope: list[Value], depth: int) -> list[Block]:
-        """The blocks of a region. Its values get the numbers after those in ``scope``, in order of
-        definition."""
+        """The blocks of a region. Its values get the numbers after those in ``scope``, as they are defined."""
         if depth > _MAX_DEPTH:
             raise BytecodeError("regions nest too deep")
         blocks = cursor.count()

@@ -91,8 +91,7 @@ def _report(checked: list[tuple[Facts, float]]) -> CompiledReport:
 
 
 def _defects(findings: list[Finding]) -> list[Diagnostic]:
-    """One primary diagnostic for each defect: what else is an error about the same copy hangs below the
-    first."""
+    """One primary diagnostic for each defect: further errors about the same copy hang below the first."""
     primary: dict[object, Diagnostic] = {}
     for finding in findings:
         diagnostic = finding.diagnostic

@@ -1,5 +1,4 @@
-"""What following a schedule brings to light: copies in flight, what touches them, how they end. No
-judgement."""
+"""What following a schedule brings to light: copies in flight, what touches them, how they end."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ def times(path: ScopePath) -> int | None:
 
 
 class Mark(enum.Enum):
-    """What an entry of the log is: an instruction that ran, or the begin or end of a scope or of an
-    iteration."""
+    """What an entry of the log is: an instruction ran, a scope began or ended, an iteration began."""
 
     RUN = "run"
     ENTER = "enter"
@@ -53,8 +51,7 @@ class Mark(enum.Enum):
 
 
 class Entry(NamedTuple):
-    """One entry of the log: scopes nest; ``branch`` names one way of several, ``trips`` is known of some
-    loops."""
+    """One entry of the log. Scopes nest; ``branch`` names one way of several, ``trips`` counts a loop."""
 
     mark: Mark
     instruction: Instruction
@@ -137,8 +134,7 @@ class SecondWait:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A copy that nothing can wait for any more, on the paths through ``branch`` (all paths where it is
-    empty)."""
+    """A copy that nothing can wait for any more, on the paths through ``branch`` (empty: on all)."""
 
     flight: Flight
     control: Instruction | None = None

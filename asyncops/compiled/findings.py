@@ -132,8 +132,7 @@ class Facts:
         return self.sites.towards(flight.start, done) if done else self.sites.innermost(flight.start)
 
     def around(self, flight: Flight, *, start: bool = True, done: bool = True) -> Related:
-        """The lines where a copy starts and is waited for: those of the kernels' calls, then those that
-        call these."""
+        """The lines where a copy starts and is waited for, and that of the kernel's own call."""
         places: list[tuple[str, Location | None]] = []
         end = self.ended_by(flight)
         if start:

@@ -20,8 +20,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A copy was waited for in the branches ``over`` of conditionals that lie behind, and not in
-    ``still``."""
+    """A copy was waited for in the branches ``over`` of a conditional, and not in those of ``still``."""
 
     over: tuple[Branch, ...]
     still: tuple[Branch, ...]

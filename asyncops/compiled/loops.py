@@ -9,8 +9,7 @@ _MAX_STEPS = 1000
 
 
 def trip_count(loop: Instruction, home: Computation, module: Module) -> int | None:
-    """Number of iterations of the ``while`` instruction ``loop``, which stands in ``home``; None: not
-    known."""
+    """How often the ``while`` instruction ``loop``, which stands in ``home``, runs; None: not known."""
     return _written(loop) if _written(loop) is not None else _counted(loop, home, module)
 
 
@@ -24,8 +23,7 @@ def _written(loop: Instruction) -> int | None:
 
 
 def _counted(loop: Instruction, home: Computation, module: Module) -> int | None:
-    """A counter that begins at a constant, is raised by one and compared with a constant, as ``fori_loop``
-    has it."""
+    """A counter from a constant, by a constant, compared with a constant, as ``fori_loop`` has it."""
     condition = _callee(loop, "condition", module)
     body = _callee(loop, "body", module)
     test = condition.root if condition else None

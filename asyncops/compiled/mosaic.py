@@ -31,8 +31,7 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KernelCopy:
-    """A DMA that a kernel starts. None: memory of the kernel's own (scratch), or one that could not be
-    traced."""
+    """A DMA that a kernel starts. None: memory of the kernel's own, or a Ref that could not be traced."""
 
     source: Slot | None
     destination: Slot | None
@@ -48,8 +47,7 @@ class KernelCopy:
 
 @dataclass(frozen=True, slots=True)
 class KernelWait:
-    """Waits on an argument semaphore for copies that an earlier kernel started; ``count`` is None in a
-    loop."""
+    """Waits on an argument semaphore for what another kernel started; ``count`` is None in a loop."""
 
     semaphore: Slot
     count: int | None
@@ -161,8 +159,7 @@ class _Walk:
             self.roots.update((result, self.roots[base]) for result in operation.results)
 
     def _start(self, operation: Operation) -> None:
-        """Operands are the source, its semaphore, the destination, its semaphore, the device; some may be
-        missing."""
+        """Operands: the source, its semaphore, the destination, its semaphore, the device; not all must be."""
         refs = [v for v in operation.operands if v.type.kind == "memref"]
         data = [v for v in refs if not v.type.is_semaphore]
         if len(data) < 2:

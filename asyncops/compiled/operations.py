@@ -1,5 +1,4 @@
-"""What an HLO instruction is to somebody who follows memory: plumbing, an asynchronous half, a copy, or
-work."""
+"""What an HLO instruction is to one who follows memory: plumbing, an asynchronous half, a copy, work."""
 
 from __future__ import annotations
 
@@ -171,8 +170,7 @@ def describe(instruction: Instruction) -> str:
 
 
 def kernel_name(instruction: Instruction) -> str:
-    """The name of a Pallas kernel, from the path of its ``op_name`` (.../NAME/pallas_call), else the
-    instruction's."""
+    """A Pallas kernel's name, from its ``op_name`` (.../NAME/pallas_call), else the instruction's."""
     metadata = instruction.attributes.get("metadata", "")
     path = metadata.partition('op_name="')[2].partition('"')[0].split("/")
     if len(path) >= 2 and path[-1] in ("pallas_call", "mpmd_map") and "(" not in path[-2]:

@@ -122,8 +122,7 @@ class _Reader:
         self._computations[match[2]] = Computation(match[2], instructions, is_entry=match[1] is not None)
 
     def _statements(self, name: str) -> Iterator[str]:
-        """Instructions as text: a line that begins none continues the one before (long literals and
-        metadata)."""
+        """Instructions as text: a line that begins none continues the one before (literals, metadata)."""
         statement: list[str] = []
         while self._at < len(self._lines) and not _END.match(self._lines[self._at]):
             line = self._lines[self._at]
@@ -168,8 +167,7 @@ def _instruction(text: str) -> Instruction:
 
 
 def _shape_end(text: str, start: int) -> int:
-    """Where the type that begins at ``start`` ends: at the first space outside brackets; -1 where it does
-    not."""
+    """Where the type that begins at ``start`` ends: at the first space outside brackets; -1: nowhere."""
     space = text.find(" ", start)
     bracket = text.find("(", start, space if space >= 0 else len(text))
     if bracket < 0:

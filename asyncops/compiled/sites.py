@@ -18,8 +18,7 @@ Call = tuple[int, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """The frames in which one call of one function reaches two instructions: where a program's halves
-    meet."""
+    """The frames in which one call of one function reaches two instructions."""
 
     first: Frame
     second: Frame
@@ -108,8 +107,7 @@ class Sites:
         return frames[0].location if frames else None
 
     def towards(self, instruction: Instruction, other: Instruction) -> Location | None:
-        """The line of ``instruction`` in the function that reaches both: the call of a helper, not its
-        inside."""
+        """The line of ``instruction`` in the function that reaches both: a helper's call, not its inside."""
         met = self.meeting(instruction, other)
         return met.first.location if met is not None else self.innermost(instruction)
 

@@ -105,8 +105,7 @@ def _fresh(instruction: Instruction, shape: Shape, path: Path, aliases: dict[Pat
 
 
 def joined(instruction: Instruction, values: list[Value], path: Path = ()) -> Value:
-    """What a conditional returns: the same memory where all branches agree, else one that may be any of
-    theirs."""
+    """What a conditional returns: the memory that all branches agree on, else one that may be any's."""
     first = values[0]
     if all(v is first for v in values):
         return first

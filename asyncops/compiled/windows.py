@@ -120,8 +120,7 @@ def _matching(entries: Sequence[Entry]) -> dict[int, int]:
 
 
 def _cost(entries: Sequence[Entry], begin: int, end: int, closing: dict[int, int]) -> int | None:
-    """Estimated cycles of a scope: of a loop, one iteration's times the trip count; of branches, the
-    dearest one's."""
+    """Estimated cycles: of a loop, one iteration's times the trip count; of branches, the dearest's."""
     total: int | None = None
     branches: list[int] = []
     iterations = 0

@@ -125,8 +125,7 @@ def _gone(
 
 
 def _merged(facts: Facts) -> Iterator[Finding]:
-    """From the compiled program alone: two waits for a copy whose destination was copied for the second
-    one."""
+    """From the compiled program alone: two waits, and the destination copied for the second of them."""
     for second in second_waits(facts):
         if not _is_merged(facts, second):
             continue

@@ -73,14 +73,12 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _weight(touch: Touch) -> tuple[int, int]:
-    """What tells most first: writing, reading, copying; a copy in flight that came from outside before one
-    within."""
+    """What tells most first: writing, reading, copying; a flight from outside before one within."""
     return ("write", "read", "copy").index(touch.access), len(touch.flight.path)
 
 
 def _groups(facts: Facts) -> Iterator[list[Touch]]:
-    """Touches by defect: those of one start, and those that one control instruction causes, belong
-    together."""
+    """Touches by defect: those that one instruction makes, or that one loop or conditional causes."""
     groups: dict[object, dict[tuple[str, str], Touch]] = {}
     for flight, touches in facts.touches.items():
         for touch in touches:
