@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from tiny_programs import (
     AllRuns,
+    busy_program,
     is_contested,
     points,
     program,
@@ -38,7 +40,7 @@ from asyncops.checker.races import uses_of
 
 KIB4 = 4096
 # The programs are tiny: many of them cost little, and what is rare among them is what matters.
-many = settings(max_examples=max(300, settings.default.max_examples))
+many = settings(max_examples=max(400, settings.default.max_examples))
 
 
 def read(core: int, index: int) -> Point:
@@ -245,7 +247,7 @@ def possible_points(program, order):
 
 
 @many
-@given(programs(largest=12) | programs(largest=40, smallest=25, cores=5, semaphores=6))
+@given(programs(largest=12) | st.builds(busy_program, st.integers(0, 10**6)))
 def test_it_is_the_rule_pair_by_pair(program):
     order, expected = must_happen_before(program), rule(program)
     possible = possible_points(program, order)

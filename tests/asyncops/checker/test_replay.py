@@ -109,6 +109,21 @@ def test_what_a_semaphore_used_as_a_lock_keeps_apart_is_refuted():
     assert search.exhaustive
 
 
+def test_a_lock_that_a_delayed_copy_never_gives_back_keeps_others_out():
+    """The copy gives the lock back when it has written; while it reads it has not written."""
+    copy = start("lock", reads=slot("x"), writes=slot("y"))
+    whole = program(
+        [Wait("lock", 1), copy],
+        [Wait("lock", 1), Access(slot("x"), True), Access(slot("y"), True), Signal("lock", 1)],
+        initial={"lock": 1},
+    )
+    races, scheduler = must_happen_before(whole).races(), Scheduler(whole)
+    assert {race.first.end.half for race in races} | {race.second.end.half for race in races} == {None, *Half}
+    assert {(search.schedule, search.exhaustive) for search in map(scheduler.overlap, races)} == {
+        (None, True)
+    }
+
+
 def test_a_budget_that_runs_out_proves_nothing():
     critical = [Wait("lock", 1), Access(slot("x"), True), Signal("lock", 1)]
     whole = program(critical * 3, critical * 3, initial={"lock": 1})

@@ -6,6 +6,7 @@ each count of each copy a step of its own. Neither shares a line with the checke
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -122,6 +123,34 @@ def programs(
         barriers = (tuple((core, draw(st.integers(0, len(e) - 1))) for core, e in enumerate(events)),)
     initial = {0: draw(small)} if draw(st.integers(0, 7)) == 0 else {}
     return program(*events, barriers=barriers, initial=initial)
+
+
+def busy_program(seed: int) -> Program:
+    """A program of some forty events in which every wait can return in the order it was written.
+
+    Denser than what :func:`programs` draws: chains of orders that force further orders are common here.
+    """
+    rng = random.Random(seed)
+    size, names = rng.randint(2, 5), rng.randint(1, 8)
+    waits, largest = rng.choice((0.3, 0.45, 0.6)), rng.choice((1, 1, 2, 3))
+    counts, events = [0] * names, [[] for _ in range(size)]
+    for _ in range(rng.randint(10, 40)):
+        core, on, amount = rng.choice(events), rng.randrange(names), rng.choice((1, 1, 2, 3)[: largest + 1])
+        if rng.random() < waits and (fed := [name for name in range(names) if counts[name]]):
+            on, decrement = rng.choice(fed), rng.random() < 0.9
+            amount = rng.randint(1, min(counts[on], largest))
+            core.append(Wait(on, amount, decrement))
+            counts[on] -= amount * decrement
+        elif rng.random() < 0.6:
+            source = rng.choice((None, rng.randrange(names)))
+            core.append(start(on, amount, source=source, source_amount=rng.choice((1, 1, 2))))
+            for _, name, count in _halves(core[-1].copy):
+                if name is not None:
+                    counts[name] += count
+        else:
+            core.append(Signal(on, amount))
+            counts[on] += amount
+    return program(*events)
 
 
 def rule(program: Program) -> Callable[[Point, Point], bool]:
