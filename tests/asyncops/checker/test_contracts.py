@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import lax
 from jax.experimental import pallas as pl
@@ -115,3 +116,9 @@ def test_the_chip_is_answered_for() -> None:
     assert asyncops.check(lanes, BLOCK, target="v5e").verdict == "clean"
     with pytest.raises(InvalidArgumentError, match="target must be one of"):
         asyncops.check(lanes, BLOCK, target="v99")
+
+
+@pytest.mark.parametrize(("flags", "verdict"), [([1], "clean"), ([0], "findings")])
+def test_declared_values_are_relied_on(flags: list[int], verdict: str) -> None:
+    values = np.array(flags, np.int32)
+    assert asyncops.check(conditional_wait, values, BLOCK, values=True).verdict == verdict
