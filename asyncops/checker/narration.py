@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import PurePath
 
 from asyncops.checker.events import Access, Half, Point, Program, Signal, Site, Start, Wait
@@ -22,12 +23,27 @@ def narrate(program: Program, steps: Sequence[Step], claim: Claim) -> list[str]:
     """The lines of a schedule, without numbers."""
     teller = _Teller(program, steps, claim)
     story, end = list(teller.story()), list(teller.end())
-    room = _MOST_LINES - len(end)
-    if len(story) > room:
-        tail = room - 3
-        left_out = len(story) - 2 - tail
-        story = [*story[:2], f"... ({left_out} more steps)", *story[-tail:]]
-    return story + end
+    return [*_shortened(story, teller.key_lines, _MOST_LINES - len(end)), *end]
+
+
+def _shortened(story: list[str], key_lines: set[int], room: int) -> list[str]:
+    """The first line, the key lines and as many of the last as there is room for."""
+    lines = story
+    tail = len(story)
+    while len(lines) > room and tail > 0:
+        tail -= 1
+        lines = _with_gaps(story, {0, *key_lines, *range(len(story) - tail, len(story))})
+    return lines
+
+
+def _with_gaps(story: list[str], kept: set[int]) -> list[str]:
+    lines: list[str] = []
+    for before, n in pairwise([-1, *sorted(kept), len(story)]):
+        missing = n - before - 1
+        # Saying that one step is left out takes as much room as the step.
+        lines += story[before + 1 : n] if missing == 1 else [f"... ({missing} more steps)"] * (missing > 1)
+        lines += story[n : n + 1]
+    return lines
 
 
 class _Teller:
@@ -36,6 +52,7 @@ class _Teller:
         self.at = [0] * len(program.cores)
         self._cores_of = Counter(core.device for core in program.cores)
         self.key_starts = {(point.core, point.index) for point in self._key_points()}
+        self.key_lines: set[int] = set()
 
     def _key_points(self) -> Iterator[Point]:
         if isinstance(self.claim, Overlap):
@@ -52,13 +69,19 @@ class _Teller:
             events = sum(stops.values())
             yield f"every core runs as far as it can, every copy completes ({events} event{'s' * (events != 1)})"
             return
-        number = self._prelude_length()
-        yield from self._prelude(self.steps[:number])
+        for line, (text, is_key) in enumerate(self._lines(self._prelude_length())):
+            if is_key:
+                self.key_lines.add(line)
+            yield text
+
+    def _lines(self, number: int) -> Iterator[tuple[str, bool]]:
+        """The lines, and whether each starts a copy that matters; the first ``number`` steps are told as one."""
+        yield from ((text, False) for text in self._prelude(self.steps[:number]))
         for step in self.steps[number:]:
             if isinstance(step, Advance):
                 yield from self._advance(step)
             elif isinstance(step, Move) and (step.half.half is Half.WRITE_DONE or self._matters(step)):
-                yield self._move(step)
+                yield self._move(step), False
 
     def _prelude_length(self) -> int:
         """How many steps come before the first copy that matters is started."""
@@ -80,16 +103,16 @@ class _Teller:
             more = f"; {len(went) - 3} more cores run, too" if len(went) > 3 else ""
             yield "; ".join(parts) + more
 
-    def _advance(self, step: Advance) -> Iterator[str]:
+    def _advance(self, step: Advance) -> Iterator[tuple[str, bool]]:
         core, start = step.core, self.at[step.core]
         stops = sorted(i for c, i in self.key_starts if c == core and start <= i < step.stop)
         for index in stops:
             if index > start:
-                yield self._stretch(core, start, index)
-            yield f"{self.core(core)} starts {self.copy(core, index)} ({self.place(core, index)})"
+                yield self._stretch(core, start, index), False
+            yield f"{self.core(core)} {self._doing(core, index)} ({self.place(core, index)})", True
             start = index + 1
         if start < step.stop:
-            yield self._stretch(core, start, step.stop)
+            yield self._stretch(core, start, step.stop), False
         self.at[core] = step.stop
 
     def _stretch(self, core: int, start: int, stop: int) -> str:
@@ -113,7 +136,8 @@ class _Teller:
         if isinstance(event, Access):
             return f"{'writes' if event.write else 'reads'} {event.site.label or 'memory'}"
         if isinstance(event, Start):
-            return f"starts {self.copy(core, index)}"
+            name = self._name(core, index)
+            return f"starts the copy {name}" if name else "starts a copy"
         if isinstance(event, Signal):
             return f"signals {event.amount} on {self.semaphore(event)}"
         if isinstance(event, Wait):
@@ -156,7 +180,8 @@ class _Teller:
         if use.copy is None:
             return self._using(use)
         what = "writing its destination" if use.end.half is Half.WRITE_DONE else "reading its source"
-        return f"{self.copy(*_place(use))} (started at {self.place(*_place(use))}) may still be {what}"
+        started = f" (started {self._by(*_place(use))})" if self._name(*_place(use)) else ""
+        return f"{self.copy(*_place(use))}{started} may still be {what}"
 
     def _outside(self, claim: Outside) -> str:
         point, mark = claim.point, claim.mark
@@ -207,10 +232,17 @@ class _Teller:
 
     def copy(self, core: int, index: int) -> str:
         """A copy, by its name or by where it was started."""
+        name = self._name(core, index)
+        return f"the copy {name}" if name else f"the copy started {self._by(core, index)}"
+
+    def _by(self, core: int, index: int) -> str:
+        who = f"by {self.core(core)} " if len(self.program.cores) > 1 else ""
+        return f"{who}at {self.place(core, index)}"
+
+    def _name(self, core: int, index: int) -> str:
         event = self.program.cores[core].events[index]
         assert isinstance(event, Start)
-        name = event.copy.name or event.copy.site.label or event.site.label
-        return f"the copy {name}" if name else f"the copy of {self.place(core, index)}"
+        return event.copy.name or event.copy.site.label or event.site.label
 
     def semaphore(self, event: Wait | Signal) -> str:
         """A semaphore as the user wrote it."""
