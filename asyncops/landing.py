@@ -22,6 +22,7 @@ from stateful._jax.inflight import is_handle, is_in_flight
 from stateful._jax.jaxprs import Literal
 from stateful.higher_order import Branch, Call, HigherOrder, Scan, ShardMap, While, normal_form
 
+
 @dataclass(frozen=True)
 class Held:
     """A future among the leaves of a list.
@@ -54,11 +55,15 @@ class Held:
 
 @dataclass(frozen=True)
 class Landed:
-    """What arrived, in place of a future's leaf: the ``leaf``-th of those that stand in a row."""
+    """What arrived, in place of a future's leaf: the ``leaf``-th of those that stand in a row.
+
+    ``stacked``: of a stack of futures, as ``scan`` gives one; its first dimension counts them.
+    """
 
     array: jax.Array
     future: Held
     leaf: int
+    stacked: bool = False
 
     def leaves(self) -> list[Any]:
         """The future again, for whoever needs one: its leaves as they stand in a row."""
@@ -88,21 +93,32 @@ def finish(leaves: Sequence[Any], futures: Sequence[Held]) -> list[Any]:
     return result
 
 
-def as_landed(values: Sequence[Any], futures: Sequence[Held]) -> list[Any]:
+def as_landed(values: Sequence[Any], futures: Sequence[Held], stacked: bool = False) -> list[Any]:
     """Inverse of `finish`, as far as positions go: `Landed` in the places of the leaves."""
     result: list[Any] = []
     at = {held.first: held for held in futures}
     for value in values:
         held = at.get(len(result))
-        result.extend([value] if held is None else [Landed(value, held, k) for k in range(3)])
+        result.extend([value] if held is None else [Landed(value, held, k, stacked) for k in range(3)])
     return result
+
+
+def landed_among(values: Sequence[Any]) -> list[Held]:
+    """The futures that landed already among ``values``, where they stand there."""
+    first = [(n, v) for n, v in enumerate(values) if isinstance(v, Landed) and v.leaf == 0]
+    return [replace(v.future, first=n) for n, v in first]
+
+
+def arrays_of(values: Sequence[Any], futures: Sequence[Held]) -> list[Any]:
+    """``values`` with what arrived in the place of each landed future's first leaf, and without its other two."""
+    skipped = {held.first + k for held in futures for k in (1, 2)}
+    kept = [v for n, v in enumerate(values) if n not in skipped]
+    return [v.array if isinstance(v, Landed) else v for v in kept]
 
 
 def shifted(futures: Sequence[Held], gone: Sequence[Held]) -> list[Held]:
     """``futures`` where of each future in ``gone`` one leaf is left instead of three."""
-    return [
-        replace(held, first=held.first - 2 * sum(g.first < held.first for g in gone)) for held in futures
-    ]
+    return [replace(held, first=held.first - 2 * sum(g.first < held.first for g in gone)) for held in futures]
 
 
 def choose(index: Any, branches: Sequence[Callable[[], list[Any]]]) -> list[Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import jax
@@ -23,13 +24,14 @@ from asyncops.barriers import tie
 from asyncops.branching import run_branches
 from asyncops.landing import Landed, futures_among, held_results
 from asyncops.ops import done_p
-from asyncops.pairing import run_scan, run_while, starts_on_arrays
+from asyncops.pairing import run_scan, run_while, handles_arrays
 from asyncops.regions import Region, is_dropped, is_ref, touches_futures
 from asyncops.sharing import private, private_starts, shared
 from stateful._jax.calls import call, new_call
 from stateful._jax.inflight import is_handle, is_in_flight
 from stateful._jax.jaxprs import Literal
 from stateful._jax.rewriting import Environment, at_source_of, changed_bodies, retrace, trace
+from stateful.errors import InFlightMovedError
 from stateful.higher_order import Branch, Scan, While, normal_form, register_call
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -142,7 +144,7 @@ class _Ordered:
     def _run(self, eqn: Any) -> None:
         env, form = self._env, normal_form(eqn)
         values = [env[v] for v in eqn.invars]
-        if isinstance(form, (Scan, While)) and starts_on_arrays(form):
+        if isinstance(form, (Scan, While)) and handles_arrays(form):
             env.define(eqn, self._loop(eqn, form, values))
         elif isinstance(form, Branch) and futures_among(eqn.outvars):
             env.define(eqn, run_branches(form, values, held_results(self._jaxpr, eqn), order))
@@ -152,7 +154,10 @@ class _Ordered:
             env.run(eqn, **changed_bodies(eqn, order))
 
     def _loop(self, eqn: Any, form: Scan | While, values: Sequence[Any]) -> list[Any]:
-        futures = [held for held in held_results(self._jaxpr, eqn) if held.first < len(form.carry)]
+        n = len(form.carry)
+        known = held_results(self._jaxpr, eqn)
+        futures = [held for held in known if held.first < n]
+        stacked = [replace(held, first=held.first - n) for held in known if held.first >= n]
         held_twice = shared(self._jaxpr, form, futures)
         body = form.jaxpr if isinstance(form, Scan) else form.body
         consts = form.consts if isinstance(form, Scan) else form.body_consts
@@ -160,7 +165,7 @@ class _Ordered:
         run = functools.partial(order, fixed=fixed, copied_back=held_twice.copied_back)
         with at_source_of(eqn):
             if isinstance(form, Scan):
-                return run_scan(form, values, eqn.params["unroll"], held_twice, run)
+                return run_scan(form, values, eqn.params["unroll"], stacked, held_twice, run)
             return run_while(form, values, futures, held_twice, run)
 
     def _lands(self, eqn: Any) -> bool:
@@ -169,7 +174,9 @@ class _Ordered:
         if eqn.primitive is done_p and isinstance(first, Landed):
             self._env.define(eqn, [first.array])
             return True
-        self._resume(eqn.invars)
+        form = normal_form(eqn)
+        scanned = len(form.xs) if isinstance(form, Scan) else 0
+        self._resume(eqn.invars[: len(eqn.invars) - scanned])
         return False
 
     def _resume(self, atoms: Iterable[Any]) -> None:
@@ -177,6 +184,7 @@ class _Ordered:
         for var in atoms:
             value = None if isinstance(var, Literal) else self._env[var]
             if isinstance(value, Landed):
+                _require_single(value)
                 leaves = resumed.setdefault(id(value.array), []) or value.leaves()
                 resumed[id(value.array)] = leaves
                 self._env[var] = leaves[value.leaf]
@@ -198,6 +206,14 @@ class _Ordered:
         for var in tied:
             if not is_ref(var):
                 self._env[var] = next(values)
+
+
+def _require_single(landed: Landed) -> None:
+    if landed.stacked:
+        raise InFlightMovedError(
+            "a stack of futures that a scan gave is used by something else than a scan over it; its futures would be "
+            "moved while their operations run"
+        )
 
 
 def _tokens(atoms: Iterable[Any]) -> list[Any]:

@@ -17,7 +17,7 @@ from jax import lax
 
 from asyncops import ops
 from asyncops.alternating import Alternation
-from asyncops.landing import Held, as_landed, choose, finish
+from asyncops.landing import Held, arrays_of, as_landed, choose, finish, landed_among
 from asyncops.loops import Carry, Loop, Run, counting, evaluate_body
 from asyncops.regions import touches_futures
 from asyncops.sharing import Shared
@@ -25,51 +25,56 @@ from stateful._jax.jaxprs import parameter_jaxprs
 from stateful.higher_order import Scan, While
 
 
-def starts_on_arrays(form: Scan | While) -> bool:
-    """True when a loop's body starts an operation on arrays; operations on Refs have buffers of their own."""
-    return _starts((form.jaxpr if isinstance(form, Scan) else form.body).jaxpr)
+def handles_arrays(form: Scan | While) -> bool:
+    """True when a loop's body starts or finishes operations on arrays; those on Refs have buffers of their own."""
+    return _handles((form.jaxpr if isinstance(form, Scan) else form.body).jaxpr)
 
 
-def _starts(jaxpr: Any) -> bool:
+def _handles(jaxpr: Any) -> bool:
     return any(
-        eqn.primitive is ops.start_p
-        or (touches_futures(eqn) and any(_starts(body.jaxpr) for body in parameter_jaxprs(eqn)))
+        eqn.primitive in (ops.start_p, ops.done_p)
+        or (touches_futures(eqn) and any(_handles(body.jaxpr) for body in parameter_jaxprs(eqn)))
         for eqn in jaxpr.eqns
     )
 
 
-def run_scan(form: Scan, operands: Sequence[Any], unroll: int, shared: Shared, run: Run) -> list[Any]:
+def run_scan(
+    form: Scan, operands: Sequence[Any], unroll: int, stacked: Sequence[Held], shared: Shared, run: Run
+) -> list[Any]:
     """Runs a ``scan`` whose body starts operations, two iterations (or a multiple) at a time.
 
-    ``lax.scan`` runs what is left over behind its loop.
+    ``lax.scan`` runs what is left over behind its loop. A stack of futures would be filled by moving what is in
+    flight: so each iteration finishes its future, and what arrived is stacked.
 
     Args:
         form: the loop.
-        operands: its operands.
+        operands: its operands; `asyncops.landing.Landed` stacks among what it scans over.
         unroll: how many iterations the program asked to run at a time.
+        stacked: the futures among what it stacks, counted from the first stack.
         shared: what the loop would hold twice.
         run: evaluates bodies in order.
 
     Returns:
-        Its results.
+        Its results, with `asyncops.landing.Landed` in the place of stacked futures.
     """
     m, n = len(form.consts), len(form.consts) + len(form.carry)
     operands = shared.copy(operands)
-    consts = operands[:m]
+    consts, landed = operands[:m], landed_among(operands[n:])
 
     def step(reduced: Carry, xs: Carry) -> tuple[Carry, Carry]:
-        results = evaluate_body(form.jaxpr, (*consts, *shared.expand(reduced), *xs), run)
-        return shared.reduce(results[: n - m]), results[n - m :]
+        inputs = (*consts, *shared.expand(reduced), *as_landed(xs, landed))
+        results = evaluate_body(form.jaxpr, inputs, run)
+        return shared.reduce(results[: n - m]), finish(results[n - m :], stacked)
 
     carry, ys = lax.scan(
         step,
         shared.reduce(operands[m:n]),
-        operands[n:],
+        arrays_of(operands[n:], landed),
         length=form.length,
         reverse=form.reverse,
         unroll=unroll * 2 if unroll % 2 else unroll,
     )
-    return [*shared.expand(carry), *ys]
+    return [*shared.expand(carry), *as_landed(ys, stacked, stacked=True)]
 
 
 def run_while(

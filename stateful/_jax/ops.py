@@ -220,3 +220,9 @@ def leading_slot(view: Any) -> tuple[Any, Any] | None:
 
 def _is_whole(index: Any, size: int) -> bool:
     return index.start == 0 and index.size == size and index.stride == 1
+
+
+def kernel_memory(ref: Any) -> str:
+    """Name of the memory in which a Ref of a kernel, or a view of one, lies; "any" where the compiler chooses."""
+    aval = jax.typeof(ref.ref if is_ref_view(ref) else ref)
+    return str(getattr(aval, "memory_space", None) or "any").lower()
