@@ -13,7 +13,7 @@ from typing import Any
 
 from asyncops import ops
 from asyncops.landing import Held, as_landed, choose, finish, shifted
-from stateful.higher_order import Branch, Body
+from stateful.higher_order import Body, Branch
 
 Run = Callable[[Any, Sequence[Any], Sequence[Any]], list[Any]]
 
@@ -77,7 +77,9 @@ class _Branch:
         return finish(results, shifted(finished, self._started))
 
 
-def _unpack(results: Sequence[Any], started: Sequence[Held], finished: Sequence[Held], origins: Any) -> list[Any]:
+def _unpack(
+    results: Sequence[Any], started: Sequence[Held], finished: Sequence[Held], origins: Any
+) -> list[Any]:
     """The conditional's results at their places again, with the operations of ``started`` started now."""
     unpacked: list[Any] = []
     starting = {held.first: (held, origin) for held, origin in zip(started, origins, strict=True)}

@@ -1,7 +1,7 @@
 """Loops that may carry futures: drop-in for those of ``jax.lax``, where `asyncops.program_order` is not around already.
 
-A future that is carried, or started and finished in each iteration, needs two buffers that take turns. These loops see to
-it (`asyncops.pairing`), keep what is written between start and done between them, and check that each future is
+A future that is carried, or started and finished in each iteration, needs two buffers that take turns. These loops see
+to it (`asyncops.pairing`), keep what is written between start and done between them, and check that each future is
 consumed exactly once. Their results and derivatives are those of ``jax.lax``.
 """
 
@@ -16,7 +16,12 @@ from asyncops.ordering import program_order
 
 
 def fori_loop(
-    lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
+    lower: Any,
+    upper: Any,
+    body_fun: Callable[[Any, Any], Any],
+    init_val: Any,
+    *,
+    unroll: int | bool | None = None,
 ) -> Any:
     """`jax.lax.fori_loop` whose carried values may be or contain futures.
 

@@ -60,7 +60,7 @@ def target(transfer: Permute, index: Any) -> Any:
     return lax.rem(index + jnp.int32(transfer.shift), jnp.int32(transfer.size))
 
 
-def remote_copy(source: Any, destination: Any, semaphores: Any, to: dict[str, Any]) -> Any:
+def remote_copy(source: Any, destination: Any, semaphores: Any, to: Any) -> Any:
     """The descriptor of a copy to another device's ``destination``."""
     return pltpu.make_async_remote_copy(
         source,
@@ -171,9 +171,7 @@ def kernels(transfer: Transfer) -> tuple[Kernel, Kernel]:
     return next(row for cls, row in _KERNELS.items() if isinstance(transfer, cls))
 
 
-def _resume(
-    transfer: Transfer, batch: int, _: Any, source: Any, destination: Any, semaphores: Any
-) -> None:
+def _resume(transfer: Transfer, batch: int, _: Any, source: Any, destination: Any, semaphores: Any) -> None:
     """Starts copies that count on both semaphores what `kernels` will wait for.
 
     The destination holds already what arrived and is only read; the source, which is of no interest any more, is

@@ -1,7 +1,8 @@
 """What may not be touched while an operation on Refs runs: its destination not at all, its source not by a write.
 
-The order of effects keeps every access on its side of a start and a done, but not out of the time between them. Refs are
-followed through calls, branches and loops by the variable that holds them first; slots are not, their indices are data.
+The order of effects keeps every access on its side of a start and a done, but not out of the time between them. Refs
+are followed through calls, branches and loops by the variable that holds them first; slots are not, their indices are
+data.
 """
 
 from __future__ import annotations

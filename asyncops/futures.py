@@ -43,7 +43,7 @@ class Future:
     """
 
     def __init__(
-        self, operation: Operation, leaves: Sequence[Any], origin: Origin, refs: tuple[Any, ...] = ()
+        self, operation: Operation | Any, leaves: Sequence[Any], origin: Origin, refs: tuple[Any, ...] = ()
     ) -> None:
         self.operation = operation
         self.origin = origin

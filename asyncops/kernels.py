@@ -11,6 +11,7 @@ semaphores and the arithmetic of slots.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +78,9 @@ def _scope(name: str) -> contextlib.AbstractContextManager[Any]:
 def _check_semaphore(function: str, argument: str, semaphore: Ref) -> None:
     dtype = getattr(semaphore, "dtype", None)
     if dtype is None or not jnp.issubdtype(dtype, pltpu.dma_semaphore):
-        what = "a regular or barrier semaphore" if dtype is not None and _is_semaphore(dtype) else "no semaphore"
+        what = (
+            "a regular or barrier semaphore" if dtype is not None and _is_semaphore(dtype) else "no semaphore"
+        )
         raise InvalidArgumentError(
             f"{function}: {argument} must be a DMA semaphore (pltpu.SemaphoreType.DMA), and is {what}"
         )
@@ -106,15 +109,18 @@ def _check_buffers(function: str, source: Ref, destination: Ref) -> None:
         )
     if tuple(source.shape) != tuple(destination.shape):
         raise InvalidArgumentError(
-            f"{function}: src has the shape {tuple(source.shape)} and dst {tuple(destination.shape)}; they must be equal"
+            f"{function}: src has the shape {tuple(source.shape)} and dst {tuple(destination.shape)}; they must be "
+            "equal"
         )
     spaces = [_jax.kernel_memory(ref) for ref in (source, destination)]
     if spaces == ["smem", "smem"]:
-        raise InvalidArgumentError(f"{function}: src and dst are both in SMEM; a DMA needs one side elsewhere")
+        raise InvalidArgumentError(
+            f"{function}: src and dst are both in SMEM; a DMA needs one side elsewhere"
+        )
 
 
 def _is_ref(x: Any) -> bool:
-    return _jax.is_ref_view(x) or (isinstance(x, jax.Array) and _jax.is_ref_type(jax.typeof(x)))
+    return _jax.is_ref_view(x) or isinstance(x, jax.Ref)
 
 
 # -- copies -------------------------------------------------------------------------------------------
@@ -313,7 +319,8 @@ def multi_buffered_loop(
         streams = [_Stream(v, *b, slots) for v, b in zip((*reads, *writes), buffers, strict=True)]
         _run(steps, body, streams[: len(reads)], streams[len(reads) :], distance)
 
-    pl.run_scoped(allocated, [_buffers(view, slots) for view in (*reads, *writes)])
+    scoped: Any = pl.run_scoped  # its types know of memory, not of trees of it
+    scoped(allocated, [_buffers(view, slots) for view in (*reads, *writes)])
 
 
 def _buffers(view: View, slots: int) -> list[Any]:
@@ -346,7 +353,7 @@ def _run(
             stream.write_back(i).descriptor.start()
 
     for i in range(distance):
-        pl.when(i < steps)(lambda i=jnp.int32(i): fetch(i))
+        pl.when(i < steps)(functools.partial(fetch, jnp.int32(i)))
     lax.fori_loop(jnp.int32(0), steps, step, None)
     if writes:
         first = lax.max(steps - writes[0].slots, jnp.int32(0))

@@ -93,7 +93,11 @@ def counting(form: While) -> list[Any] | None:
     for eqn in reversed(form.body.jaxpr.eqns):
         if needed.isdisjoint(eqn.outvars):
             continue
-        if eqn.effects or not isinstance(normal_form(eqn), (Call, type(None))) or any(map(is_ref, eqn.invars)):
+        if (
+            eqn.effects
+            or not isinstance(normal_form(eqn), (Call, type(None)))
+            or any(map(is_ref, eqn.invars))
+        ):
             return None
         chosen.append(eqn)
         needed |= _variables(eqn.invars)

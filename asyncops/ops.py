@@ -52,7 +52,9 @@ def _start_type(x: Any, *, transfer: Transfer, batch: int, origin: Origin) -> An
     return leaves, {_jax.async_effect, *_jax.axis_effects(transfer.axes)}
 
 
-def _done_type(source: Any, destination: Any, semaphores: Any, *, transfer: Transfer, batch: int, origin: Origin):
+def _done_type(
+    source: Any, destination: Any, semaphores: Any, *, transfer: Transfer, batch: int, origin: Origin
+):
     shape = (*destination.shape[:batch], *destination.dtype.element)
     effects = {_jax.async_effect, *_jax.axis_effects(transfer.axes)}
     return [_jax.retyped(destination, shape, destination.dtype.physical)], effects
@@ -130,7 +132,9 @@ def _done_transpose(cts: Any, *leaves: Any, transfer: Transfer, batch: int, orig
     return [back_destination, back_source, semaphores]
 
 
-def _resume_jvp(primals: Any, tangents: Any, *, transfer: Transfer, batch: int, source: tuple[int, ...]) -> Any:
+def _resume_jvp(
+    primals: Any, tangents: Any, *, transfer: Transfer, batch: int, source: tuple[int, ...]
+) -> Any:
     (y,), (dy,) = primals, tangents
     leaves = resume(y, transfer, batch, source)
     if type(dy) is ad.Zero:
@@ -158,7 +162,9 @@ ad.primitive_transposes[done_p] = _done_transpose
 # -- vmap -------------------------------------------------------------------------------------------------------------
 
 
-def _start_batch(size: int, name: Any, operands: Any, dims: Any, *, transfer: Transfer, batch: int, origin: Origin):
+def _start_batch(
+    size: int, name: Any, operands: Any, dims: Any, *, transfer: Transfer, batch: int, origin: Origin
+):
     (x,), (dim,) = operands, dims
     over_devices = name not in transfer.axes
     if not _jax.is_mapped(dim) and over_devices:
@@ -169,7 +175,9 @@ def _start_batch(size: int, name: Any, operands: Any, dims: Any, *, transfer: Tr
     return start(x, transfer, origin, batch + 1), [0, 0, None]
 
 
-def _done_batch(size: int, name: Any, operands: Any, dims: Any, *, transfer: Transfer, batch: int, origin: Origin):
+def _done_batch(
+    size: int, name: Any, operands: Any, dims: Any, *, transfer: Transfer, batch: int, origin: Origin
+):
     if name in transfer.axes:
         transfer = _within_device(transfer, name)
     if not any(map(_jax.is_mapped, dims)):
@@ -193,7 +201,9 @@ def _within_device(transfer: Transfer, name: Any) -> Copy:
     return Copy()
 
 
-def _resume_batch(size: int, name: Any, operands: Any, dims: Any, *, transfer: Transfer, batch: int, source: Any):
+def _resume_batch(
+    size: int, name: Any, operands: Any, dims: Any, *, transfer: Transfer, batch: int, source: Any
+):
     if name in transfer.axes:
         transfer = _within_device(transfer, name)
     if not _jax.is_mapped(dims[0]):
@@ -224,13 +234,17 @@ def _start_at_once(site: Any, x: jax.Array, *, transfer: Transfer, batch: int, o
     return [in_memory(x, batch), in_memory(landed, batch), jnp.zeros((1, SEMAPHORES), jnp.int32)]
 
 
-def _done_at_once(site: Any, source: Any, destination: Any, semaphores: Any, *, transfer, batch, origin) -> list[Any]:
+def _done_at_once(
+    site: Any, source: Any, destination: Any, semaphores: Any, *, transfer, batch, origin
+) -> list[Any]:
     # The result depends on the semaphores, so that what is ordered before the done stays before it.
     destination, _ = lax.optimization_barrier((destination, semaphores))
     return [out_of_memory(destination, batch)]
 
 
-def _resume_at_once(site: Any, y: Any, *, transfer: Transfer, batch: int, source: tuple[int, ...]) -> list[Any]:
+def _resume_at_once(
+    site: Any, y: Any, *, transfer: Transfer, batch: int, source: tuple[int, ...]
+) -> list[Any]:
     sent = jnp.zeros((*y.shape[:batch], 1, *source), y.dtype)
     return [sent, in_memory(y, batch), jnp.zeros((1, SEMAPHORES), jnp.int32)]
 
@@ -294,7 +308,9 @@ def _peek_jvp(primals: Any, tangents: Any, *, batch: int) -> Any:
     if type(moving) is ad.Zero:
         return [result], [ad.Zero(jax.typeof(result).to_tangent_aval())]
     if moving.dtype.element != source.dtype.element:
-        raise NotImplementedError("the tangent of a gathered array, read from its future; read the array itself")
+        raise NotImplementedError(
+            "the tangent of a gathered array, read from its future; read the array itself"
+        )
     return [result], [peek(moving, batch)]
 
 

@@ -24,7 +24,7 @@ from asyncops.barriers import tie
 from asyncops.branching import run_branches
 from asyncops.landing import Landed, futures_among, held_results
 from asyncops.ops import done_p
-from asyncops.pairing import run_scan, run_while, handles_arrays
+from asyncops.pairing import handles_arrays, run_scan, run_while
 from asyncops.regions import Region, is_dropped, is_ref, touches_futures
 from asyncops.sharing import private, private_starts, shared
 from stateful._jax.calls import call, new_call

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -97,7 +98,7 @@ class Permute(Transfer):
         return jnp.zeros_like(x).at[receivers].set(x[senders])
 
     @property
-    def transposed(self) -> Transfer:
+    def transposed(self) -> Permute:
         return Permute(self.axes, tuple((d, s) for s, d in self.perm), self.size)
 
     @property

@@ -23,7 +23,7 @@ _MADE_BY_JAX = hasattr(extend, "create_call_primitive")
 
 def new_call(name: str, rewrite: Callable[[Any], Any]) -> Any:
     """A call primitive; ``rewrite`` gives the closed jaxpr that is lowered in place of the one that is called."""
-    primitive = extend.create_call_primitive(name) if _MADE_BY_JAX else _closed_call(name)
+    primitive = extend.create_call_primitive(name) if _MADE_BY_JAX else _closed_call(name)  # pyright: ignore[reportAttributeAccessIssue]
 
     def lowering(ctx: Any, *operands: Any, call_jaxpr: Any, **params: Any) -> Any:
         return mlir.core_call_lowering(ctx, *operands, name=name, call_jaxpr=rewrite(call_jaxpr), **params)
@@ -37,7 +37,7 @@ def call(primitive: Any, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any])
     if _MADE_BY_JAX:
         closed = jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars])
         return list(primitive.bind(*consts, *args, call_jaxpr=closed))
-    closed = ClosedJaxpr(partial_eval.convert_constvars_jaxpr(jaxpr), ())
+    closed = ClosedJaxpr(partial_eval.convert_constvars_jaxpr(jaxpr), ())  # pyright: ignore[reportCallIssue]
     fn = linear_util.wrap_init(core.jaxpr_as_fun(closed), debug_info=jaxpr.debug_info)
     return list(primitive.bind(*consts, *args, subfuns=(fn,)))
 
@@ -69,5 +69,5 @@ def _discharge(primitive: Any, in_avals: Any, out_avals: Any, *args: Any, call_j
     results = call(primitive, pure.jaxpr, pure.consts, args)
     count = len(call_jaxpr.out_avals)
     updated = iter(results[count:])
-    refs = [isinstance(aval, discharge.AbstractRef) for aval in in_avals]
+    refs = [isinstance(aval, discharge.AbstractRef) for aval in in_avals]  # pyright: ignore[reportPrivateImportUsage]
     return [next(updated) if ref else None for ref in refs], results[:count]

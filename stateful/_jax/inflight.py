@@ -87,7 +87,7 @@ class InFlight(dtypes.ExtendedDType):
     tangent_element: tuple[int, ...] | None = None
 
     _rules = _Rules
-    type = in_flight
+    type = in_flight  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "physical", np.dtype(self.physical))

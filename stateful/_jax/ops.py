@@ -147,7 +147,7 @@ def register_discharge(primitive: Any, rule: Callable[..., Any]) -> None:
         _, *operands = rest
         return rule(first, *operands, **params)
 
-    discharge.register_discharge_rule(primitive)(discharge_rule)
+    discharge.register_discharge_rule(primitive)(discharge_rule)  # pyright: ignore[reportArgumentType]
 
 
 def register_lowering(primitive: Any, fn: Callable[..., Any]) -> None:
@@ -183,8 +183,8 @@ def _lower_as(fn: Callable[..., Any], ctx: Any, avals: list[Any], operands: Sequ
 def _untracked(aval: Any) -> Any:
     physical = core.physical_aval(aval)
     if is_handle(aval):
-        return core.ShapedArray(physical.shape, tpu_core.DMASemaphore())
-    return core.ShapedArray(physical.shape, physical.dtype)
+        return core.ShapedArray(physical.shape, tpu_core.DMASemaphore())  # pyright: ignore[reportAttributeAccessIssue]
+    return core.ShapedArray(physical.shape, physical.dtype)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class LoweringSite:
@@ -212,8 +212,8 @@ def leading_slot(view: Any) -> tuple[Any, Any] | None:
     if len(view.transforms) != 1 or not isinstance(view.transforms[0], indexing.NDIndexer):
         return None
     first, *rest = view.transforms[0].indices
-    whole = all(isinstance(i, indexing.Slice) and _is_whole(i, n) for i, n in zip(rest, view.ref.shape[1:]))
-    if isinstance(first, indexing.Slice) or jax.numpy.ndim(first) or not whole:
+    whole = all(isinstance(i, indexing.Slice) and _is_whole(i, n) for i, n in zip(rest, view.ref.shape[1:]))  # pyright: ignore[reportPrivateImportUsage]
+    if isinstance(first, indexing.Slice) or jax.numpy.ndim(first) or not whole:  # pyright: ignore[reportPrivateImportUsage]
         return None
     return view.ref, first
 

@@ -104,7 +104,7 @@ def retrace(jaxpr: Any, run: Evaluate) -> Any:
 def _as_class_of(old: Any, new: Any, consts: list[Any], split: int) -> Any:
     if ClosedJaxpr is not Jaxpr:
         if isinstance(old, ClosedJaxpr):
-            return ClosedJaxpr(new, consts)
+            return ClosedJaxpr(new, consts)  # pyright: ignore[reportCallIssue]
         if consts:
             raise AssertionError("a body without constants got one by being reordered")
         return new.replace(constvars=new.invars[:split], invars=new.invars[split:]) if split else new
@@ -131,6 +131,6 @@ def _inside(eqn: Any) -> Generator[None]:
         if eqn.primitive is primitives.shard_map:
             mesh, manual = eqn.params["mesh"], eqn.params["newly_manual_axes"]
             stack.enter_context(_shard_map._extend_axis_env(mesh, manual))
-            stack.enter_context(_shard_map.use_abstract_mesh(_shard_map._as_manual_mesh(mesh, manual)))
+            stack.enter_context(_shard_map.use_abstract_mesh(_shard_map._as_manual_mesh(mesh, manual)))  # pyright: ignore[reportPrivateImportUsage]
             stack.enter_context(config._check_vma(eqn.params["check_vma"]))
         yield

@@ -1,4 +1,4 @@
-"""Compiles a function for a TPU that is not there, and reads what its scheduled program does, for tests.
+"""Reads what a scheduled TPU program does, for tests.
 
 Deliberately small and independent of `asyncops.compiled`: it counts instructions by name in the text.
 """
@@ -8,13 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import jax
-import numpy as np
-from jax.experimental import topologies
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*)$")
@@ -39,17 +32,17 @@ class Instruction:
     @property
     def kernel(self) -> str:
         """The kernel's name without its number, for a custom call; else ""."""
-        return re.sub(r"[.\d]+$", "", self.name) if self.op == "custom-call" else ""
+        return self.name.partition(".")[0] if self.op == "custom-call" else ""
 
     @property
     def starts(self) -> bool:
         """True for the kernel that starts an operation."""
-        return re.search(r"_start(_ref)?$", self.kernel) is not None
+        return re.search(r"_start(_ref)?_*$", self.kernel) is not None
 
     @property
     def finishes(self) -> bool:
         """True for the kernel that waits for an operation."""
-        return re.search(r"_done(_ref)?$", self.kernel) is not None
+        return re.search(r"_done(_ref)?_*$", self.kernel) is not None
 
     @property
     def computes(self) -> bool:
@@ -136,7 +129,7 @@ def _moved(body: list[Instruction]) -> list[str]:
 def _aliases(body: list[Instruction]) -> Callable[[str], str]:
     """Gives each name the name of the instruction whose buffer it is."""
     same = {i.name: i.operands[0] for i in body if i.op in ("bitcast", "get-tuple-element") and i.operands}
-    in_place = {i.name: i.operands[3 if i.kernel.endswith("_ref") else 1] for i in body if i.finishes}
+    in_place = {i.name: i.operands[-1 if "_ref" in i.kernel else 1] for i in body if i.finishes}
 
     def root(name: str) -> str:
         while name in same or name in in_place:
@@ -144,22 +137,3 @@ def _aliases(body: list[Instruction]) -> Callable[[str], str]:
         return name
 
     return root
-
-
-def tpu_mesh(topology: str = "v5e:2x2", axis: str = "x", size: int | None = None) -> Mesh:
-    """The devices of a topology in one axis."""
-    devices = np.array(topologies.get_topology_desc(topology, platform="tpu").devices).reshape(-1)
-    return Mesh(devices[:size], (axis,))
-
-
-def compile_sharded(fn: Callable[..., Any], *shapes: tuple[int, ...], mesh: Mesh | None = None) -> Program:
-    """Compiles ``fn`` of float32 shards of these shapes, one result of any shape, for a TPU."""
-    mesh = tpu_mesh() if mesh is None else mesh
-    (axis,) = mesh.axis_names
-    spec = P(axis)
-    mapped = jax.shard_map(fn, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
-    arguments = [
-        jax.ShapeDtypeStruct((mesh.size * s[0], *s[1:]), np.float32, sharding=NamedSharding(mesh, spec))
-        for s in shapes
-    ]
-    return Program(jax.jit(mapped).lower(*arguments).compile().as_text())

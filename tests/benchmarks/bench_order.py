@@ -106,7 +106,12 @@ def calls(steps: int, devices: int = 8) -> Program:
             for side, way in enumerate((-1, 1)):
                 other = (d + way) % devices
                 copy = Copy(
-                    slot(("x", d), 0), slot(("y", other), side), ("send", d, side), ("recv", other, side), BYTES, BYTES
+                    slot(("x", d), 0),
+                    slot(("y", other), side),
+                    ("send", d, side),
+                    ("recv", other, side),
+                    BYTES,
+                    BYTES,
                 )
                 events.append(Start(copy))
             events += [Wait((name, d, side), BYTES) for side in (0, 1) for name in ("send", "recv")]
