@@ -316,7 +316,7 @@ def multi_buffered_loop(
         )
 
     def allocated(buffers: list[list[Ref]]) -> None:
-        streams = [_Stream(v, *b, slots) for v, b in zip((*reads, *writes), buffers, strict=True)]
+        streams = [_Stream(v, b[0], b[1], slots) for v, b in zip((*reads, *writes), buffers, strict=True)]
         _run(steps, body, streams[: len(reads)], streams[len(reads) :], distance)
 
     scoped: Any = pl.run_scoped  # its types know of memory, not of trees of it
