@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from asyncops.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from asyncops.barriers import opt_barrier as opt_barrier
     from asyncops.buffering import fori_loop as fori_loop
     from asyncops.buffering import scan as scan
     from asyncops.buffering import while_loop as while_loop
@@ -75,7 +74,6 @@ _HOMES = {
     "compile_for": "asyncops.compiled.compiling",
     "fori_loop": "asyncops.buffering",
     "lint_target": "asyncops.lint.targets",
-    "opt_barrier": "asyncops.barriers",
     "ppermute_done": "asyncops.collectives",
     "ppermute_done_ref": "asyncops.ref_collectives",
     "ppermute_start": "asyncops.collectives",
@@ -117,7 +115,6 @@ __all__ = [
     "compile_for",
     "fori_loop",
     "lint_target",
-    "opt_barrier",
     "ppermute_done",
     "ppermute_done_ref",
     "ppermute_start",
