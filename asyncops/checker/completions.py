@@ -18,7 +18,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from asyncops.checker.clocks import Channel, Clocks, Drain
+from asyncops.checker.channels import Channel, Drain
+from asyncops.checker.clocks import Clocks
 from asyncops.checker.events import Copy, Half, Point, Start
 
 Witness = tuple[int, int]

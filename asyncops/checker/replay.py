@@ -14,16 +14,8 @@ from asyncops.checker.machine import Machine, Settle, Step
 from asyncops.checker.narration import narrate
 from asyncops.checker.outcomes import Claim, Outcome, Outside, Overlap, Stuck, StuckWait, is_shown, outcome_of
 from asyncops.checker.races import Race, Use
-from asyncops.checker.scheduling import (
-    Goal,
-    Position,
-    Restraint,
-    Runner,
-    Segment,
-    compose,
-    needed_part,
-    search,
-)
+from asyncops.checker.scheduling import Goal, Position, Restraint, Runner, Segment, search
+from asyncops.checker.trimming import compose, needed_part
 from stateful.errors import InvalidArgumentError
 
 __all__ = [

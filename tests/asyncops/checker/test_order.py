@@ -177,6 +177,21 @@ def test_a_signal_that_comes_only_after_the_wait_cannot_feed_it():
     assert order.before(Point(1, 0), Point(2, 0))
 
 
+def test_what_precedes_is_found_also_where_waits_support_each_other_in_a_circle():
+    """Cores 0 and 3 may each go on by what the other does next, but the first of them needs core 1, and that core 2."""
+    order = must_happen_before(
+        program(
+            [Wait("b", 1), Wait("b", 1), Signal("c", 1)],
+            [Wait("a", 1), Signal("b", 2), Signal("c", 3)],
+            [Signal("a", 3)],
+            [Wait("c", 1), Signal("a", 2), Signal("b", 1)],
+        )
+    )
+    assert order.before(Point(1, 1), Point(0, 0))
+    assert order.before(Point(2, 0), Point(0, 0))
+    assert order.before(Point(2, 0), Point(3, 0))
+
+
 def test_a_start_that_waits_for_an_earlier_copy_withholds_its_counts_with_it():
     """The second copy starts only after the first has read its source; so whichever count comes, the first one has."""
     first, second = start("there", source="here"), start("there", source="here")
