@@ -163,7 +163,7 @@ class _Ordered:
         consts = form.consts if isinstance(form, Scan) else form.body_consts
         fixed = body.inputs[: len(consts)]
         run = functools.partial(order, fixed=fixed, copied_back=held_twice.copied_back)
-        with at_source_of(eqn):
+        with at_source_of(eqn, values):
             if isinstance(form, Scan):
                 return run_scan(form, values, eqn.params["unroll"], stacked, held_twice, run)
             return run_while(form, values, futures, held_twice, run)

@@ -42,7 +42,7 @@ class Environment:
         """Binds the equation's primitive to the current values (or ``operands``), with some parameters changed."""
         if operands is None:
             operands = [self[v] for v in eqn.invars]
-        with at_source_of(eqn):
+        with at_source_of(eqn, operands):
             params = eqn.primitive.get_bind_params({**eqn.params, **changed})
             results = eqn.primitive.bind(*operands, **params)
         self.define(eqn, results if eqn.primitive.multiple_results else [results])
@@ -54,11 +54,21 @@ class Environment:
 
 
 @contextlib.contextmanager
-def at_source_of(eqn: Any) -> Generator[None]:
-    """New equations get the source line and the settings of this one."""
+def at_source_of(eqn: Any, operands: Sequence[Any]) -> Generator[None]:
+    """New equations get the source line and the settings of this one; their mesh is that of its operands.
+
+    A program may have been moved to other devices since the equation was made, and the equation not know.
+    """
     names = source_info_util.current_name_stack() + eqn.source_info.name_stack
     with source_info_util.user_context(eqn.source_info.traceback, name_stack=names), eqn.ctx.manager:
-        yield
+        mesh = next(filter(None, map(_mesh, operands)), None)
+        with _shard_map.use_abstract_mesh(mesh) if mesh is not None else contextlib.nullcontext():
+            yield
+
+
+def _mesh(x: Any) -> Any:
+    mesh = getattr(getattr(core.typeof(x), "sharding", None), "mesh", None)
+    return None if mesh is None or mesh.empty else mesh
 
 
 def evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
