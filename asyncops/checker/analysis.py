@@ -19,7 +19,7 @@ from asyncops.checker.events import Copy, Half, Location, Mark, Point, Signal, S
 from asyncops.checker.memory import Buffer
 from asyncops.checker.order import Order, Race, Touch, Use, must_happen_before
 from asyncops.checker.recording import Entry, Problem, SemaphoreKey, Trace
-from asyncops.checker.replay import Outcome, Scheduler
+from asyncops.checker.replay import Outcome, Scheduler, Search
 
 RACE_LIMIT = 400
 
@@ -64,6 +64,7 @@ class Analysis:
 
     def __init__(self, program: events.Program, traces: Sequence[Trace], devices: int, model: Any = None):
         self.program, self.traces, self.devices, self.model = program, traces, devices, model or {}
+        self._overlaps: dict[int, Search] = {}
 
     @cached_property
     def order(self) -> Order:
@@ -83,7 +84,7 @@ class Analysis:
     @cached_property
     def races(self) -> tuple[Race, ...]:
         """Races, a few for each pair of source lines."""
-        return self.order.races(limit=RACE_LIMIT, per_place=2)
+        return self.order.races(limit=RACE_LIMIT, per_place=6)
 
     @cached_property
     def touches(self) -> tuple[Touch, ...]:
@@ -146,6 +147,12 @@ class Analysis:
         barriers = tuple(b for b in self.program.barriers if all(i < len(cores[c].events) for c, i in b))
         program = dataclasses.replace(self.program, cores=tuple(cores), barriers=barriers)
         return Analysis(program, self.traces, self.devices, self.model)
+
+    def overlap(self, race: Race) -> Search:
+        """A schedule in which both sides of a race are going on, or that there is none."""
+        if id(race) not in self._overlaps:
+            self._overlaps[id(race)] = self.scheduler.overlap(race)
+        return self._overlaps[id(race)]
 
     # -- looking up --
 

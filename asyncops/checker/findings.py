@@ -15,7 +15,7 @@ from asyncops.checker import rules
 from asyncops.checker.analysis import Analysis, Finding, lines
 from asyncops.checker.program import ProgramFacts
 from asyncops.checker.report import Diagnostic
-from asyncops.checker.witnesses import witness_of
+from asyncops.checker.witnesses import is_refuted, witness_of
 
 # The rule that tells most first. What merely follows from another defect (a rest on a semaphore) comes late.
 _PRIORITY = (
@@ -39,11 +39,13 @@ class Seen:
 
 
 def findings_of(analysis: Analysis) -> list[Seen]:
-    """What every rule finds in one run; each rule and line once."""
+    """What every rule finds in one run; each rule and line once, without races that no schedule has."""
     seen: dict[Any, Seen] = {}
     for rule in rules.ALL:
         for finding in rule.find(analysis):
-            seen.setdefault((finding.code, finding.site.location), Seen(finding, analysis))
+            key = (finding.code, finding.site.location)
+            if key not in seen and not is_refuted(analysis, finding):
+                seen[key] = Seen(finding, analysis)
     return list(seen.values())
 
 

@@ -36,9 +36,17 @@ def witness_of(analysis: Analysis, finding: Finding) -> tuple[Witness | None, bo
     return witness, witness is not None and bool(witness.replay().reproduced)
 
 
+def is_refuted(analysis: Analysis, finding: Finding) -> bool:
+    """True for a race that no schedule has: the order misses what only a circular argument shows."""
+    if not isinstance(finding.evidence, Race):
+        return False
+    search = analysis.overlap(finding.evidence)
+    return search.schedule is None and search.exhaustive
+
+
 def _search(analysis: Analysis, finding: Finding, evidence: Any) -> Witness | None:
     if isinstance(evidence, Race):
-        return analysis.scheduler.overlap(evidence).schedule
+        return analysis.overlap(evidence).schedule
     if isinstance(evidence, Touch):
         return analysis.scheduler.outside(evidence.point, evidence.mark).schedule
     if isinstance(evidence, Stuck):
