@@ -62,7 +62,7 @@ def at_source_of(eqn: Any, operands: Sequence[Any]) -> Generator[None]:
     names = source_info_util.current_name_stack() + eqn.source_info.name_stack
     with source_info_util.user_context(eqn.source_info.traceback, name_stack=names), eqn.ctx.manager:
         mesh = next(filter(None, map(_mesh, operands)), None)
-        with _shard_map.use_abstract_mesh(mesh) if mesh is not None else contextlib.nullcontext():
+        with _shard_map.use_abstract_mesh(mesh) if mesh is not None else contextlib.nullcontext():  # pyright: ignore[reportPrivateImportUsage]
             yield
 
 

@@ -1,7 +1,8 @@
 """The programs of JAX's design note on Pallas asynchronous operations, in value form and in Ref form.
 
 Each is written once, without barriers, aliases, unpacked futures or unrolling; ``RESULTS`` says what it computes, given
-``rolled(k)``: the whole array moved ``k`` shards to the right. Each wrong one at the end is what one would write by hand.
+``rolled(k)``: the whole array moved ``k`` shards to the right. Each wrong one at the end is what one would
+write by hand.
 """
 
 from __future__ import annotations
@@ -266,4 +267,6 @@ def by_hand_loop(x: Shard) -> Shard:
 
 
 def by_hand_staggered(x: Shard) -> Shard:
-    return by_hand_done(lax.fori_loop(0, 6, lambda i, fut: by_hand_start(by_hand_done(fut)), by_hand_start(x)))
+    return by_hand_done(
+        lax.fori_loop(0, 6, lambda i, fut: by_hand_start(by_hand_done(fut)), by_hand_start(x))
+    )

@@ -90,7 +90,9 @@ def test_work_stays_between_start_and_done(program, gaps, scheduled):
 
 
 @tpu
-@pytest.mark.parametrize("program", [note.odd_loop, note.accumulating, note.refs_slots], ids=lambda p: p.__name__)
+@pytest.mark.parametrize(
+    "program", [note.odd_loop, note.accumulating, note.refs_slots], ids=lambda p: p.__name__
+)
 def test_work_stays_between_start_and_done_in_loops(program, scheduled):
     compiled = scheduled(asyncops.program_order(program))
     (body,) = compiled.bodies()
