@@ -1,7 +1,6 @@
-"""A barrier that the compiler schedules nothing across, for arrays, futures and Refs alike.
+"""A barrier that the compiler schedules nothing across, for arrays, semaphores and Refs alike.
 
-`jax.lax.optimization_barrier` takes no Refs in JAX 0.10 and asks that all its operands vary along the same mesh axes;
-under differentiation it makes arrays of zeros, which a future does not have.
+`jax.lax.optimization_barrier` takes no Refs in JAX 0.10, and asks that all its operands vary along the same mesh axes.
 """
 
 from __future__ import annotations
@@ -13,10 +12,6 @@ from jax import lax
 from jax.interpreters import ad
 
 from stateful._jax import ops as _jax
-
-
-def _results(operands: Any) -> list[Any]:
-    return [x for x in operands if not _jax.is_ref_type(jax.typeof(x))]
 
 
 def _type(*avals: Any) -> Any:
@@ -60,20 +55,3 @@ _jax.register_untracked_lowering(barrier_p, lambda site, *xs: lax.optimization_b
 def tie(operands: list[Any]) -> list[Any]:
     """What computes any of the operands comes before what uses any of the results, one for each that is no Ref."""
     return list(barrier_p.bind(*operands)) if operands else []
-
-
-def opt_barrier(*operands: Any) -> Any:
-    """Everything that makes or changes an operand is scheduled before everything that uses one afterwards.
-
-    Args:
-        *operands: arrays, Refs, futures, or pytrees of them. A Ref stays the same object: what is done to it before
-            stays before, what is done to it after stays after.
-
-    Returns:
-        The operands, to be used from here on: one alone, or a tuple of several. Where one is a Ref it is given back.
-    """
-    leaves, tree = jax.tree.flatten(operands)
-    ordered = iter(tie(leaves))
-    results = [x if _jax.is_ref_type(jax.typeof(x)) else next(ordered) for x in leaves]
-    values = jax.tree.unflatten(tree, results)
-    return values[0] if len(values) == 1 else values

@@ -68,7 +68,6 @@ def remote_copy(source: Any, destination: Any, semaphores: Any, to: Any) -> Any:
         semaphores.at[0, SENT],
         semaphores.at[0, ARRIVED],
         device_id=to,
-        device_id_type=pl.DeviceIdType.MESH,
     )
 
 

@@ -19,7 +19,7 @@ import jax.extend.core
 
 from asyncops import origins
 from asyncops.origins import Origin
-from stateful.errors import FutureMismatchError, FutureReusedError, UnfinishedFutureWarning
+from stateful.errors import FutureError, FutureMismatchError, FutureReusedError, UnfinishedFutureWarning
 
 
 class Operation(Protocol):
@@ -80,6 +80,19 @@ class Future:
             )
         self._consumed_at, self._consumed_in = origin, trace
         return self._leaves
+
+    def __jax_array__(self) -> Any:
+        return self._refuse()
+
+    def _refuse(self, *_: Any) -> Any:
+        """What an operation on a future instead of its result comes to."""
+        raise FutureError(
+            f"{origins.here()} uses the future of {self.operation.name}_start{self.form} at {self.origin}: "
+            f"call {self.operation.name}_done{self.form} on it first"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __matmul__ = __rmatmul__ = __pow__ = __rpow__ = __neg__ = __pos__ = __abs__ = __getitem__ = _refuse
 
     def __repr__(self) -> str:
         state = f"consumed at {self._consumed_at}" if self._consumed_at else "running"

@@ -30,6 +30,7 @@ from stateful.errors import FutureReusedError, InvalidArgumentError
 
 # A Ref of a kernel, or a view of one; Pallas has no public type for them.
 Ref = Any
+DeviceId = dict[str, Any] | tuple[Any, ...]
 
 # -- futures ------------------------------------------------------------------------------------------
 
@@ -169,9 +170,8 @@ def async_remote_copy_start(
     dst: Ref,
     send_sem: Ref,
     recv_sem: Ref,
-    device_id: Any,
+    device_id: DeviceId,
     *,
-    device_id_type: Any = pl.DeviceIdType.MESH,
     name: str = "",
 ) -> CopyFuture:
     """Starts a DMA from ``src`` to ``dst`` on another device.
@@ -181,8 +181,7 @@ def async_remote_copy_start(
         dst: Ref, or view, of the same shape and dtype: the one of that name on the device ``device_id``.
         send_sem: DMA semaphore, one, that counts here what has been sent.
         recv_sem: DMA semaphore, one, that counts on that device what has arrived.
-        device_id: coordinates in the mesh (a tuple, or a dictionary of axis names), or a logical index.
-        device_id_type: which of the two.
+        device_id: coordinates in the mesh: a dictionary of axis names (axes left out: one's own), or a tuple of all.
         name: for messages and traces.
 
     Returns:
@@ -191,7 +190,7 @@ def async_remote_copy_start(
     Raises:
         InvalidArgumentError: an operand is of the wrong type.
     """
-    descriptor = _remote("async_remote_copy_start", src, dst, send_sem, recv_sem, device_id, device_id_type)
+    descriptor = _remote("async_remote_copy_start", src, dst, send_sem, recv_sem, device_id)
     with _scope(name):
         descriptor.start()
     return CopyFuture(descriptor, name, origins.here())
@@ -202,25 +201,24 @@ def async_remote_copy(
     dst: Ref,
     send_sem: Ref,
     recv_sem: Ref,
-    device_id: Any,
+    device_id: DeviceId,
     *,
-    device_id_type: Any = pl.DeviceIdType.MESH,
     name: str = "",
 ) -> CopyFuture:
     """The future of a remote copy that another part of the kernel has started with these operands."""
-    descriptor = _remote("async_remote_copy", src, dst, send_sem, recv_sem, device_id, device_id_type)
+    descriptor = _remote("async_remote_copy", src, dst, send_sem, recv_sem, device_id)
     return CopyFuture(descriptor, name, origins.here())
 
 
-def _remote(
-    function: str, src: Ref, dst: Ref, send_sem: Ref, recv_sem: Ref, device_id: Any, device_id_type: Any
-) -> Any:
+def _remote(function: str, src: Ref, dst: Ref, send_sem: Ref, recv_sem: Ref, device_id: DeviceId) -> Any:
     _check_buffers(function, src, dst)
     _check_semaphore(function, "send_sem", send_sem)
     _check_semaphore(function, "recv_sem", recv_sem)
-    return pltpu.make_async_remote_copy(
-        src, dst, send_sem, recv_sem, device_id=device_id, device_id_type=device_id_type
-    )
+    if not isinstance(device_id, (tuple, dict)):
+        raise InvalidArgumentError(
+            f"{function}: device_id={device_id!r}: expected coordinates, such as {{'x': index}}, or a tuple of all"
+        )
+    return pltpu.make_async_remote_copy(src, dst, send_sem, recv_sem, device_id=device_id)
 
 
 def async_remote_copy_wait_send(fut: CopyFuture) -> None:

@@ -25,8 +25,8 @@ def new_call(name: str, rewrite: Callable[[Any], Any]) -> Any:
     """A call primitive; ``rewrite`` gives the closed jaxpr that is lowered in place of the one that is called."""
     primitive = extend.create_call_primitive(name) if _MADE_BY_JAX else _closed_call(name)  # pyright: ignore[reportAttributeAccessIssue]
 
-    def lowering(ctx: Any, *operands: Any, call_jaxpr: Any, **params: Any) -> Any:
-        return mlir.core_call_lowering(ctx, *operands, name=name, call_jaxpr=rewrite(call_jaxpr), **params)
+    def lowering(ctx: Any, *operands: Any, call_jaxpr: Any, **_: Any) -> Any:
+        return mlir.core_call_lowering(ctx, *operands, name=name, call_jaxpr=rewrite(call_jaxpr))
 
     mlir.register_lowering(primitive, lowering, cacheable=False)
     return primitive

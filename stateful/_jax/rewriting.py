@@ -87,8 +87,13 @@ def trace(fn: Callable[..., Any], *args: Any) -> tuple[Any, list[Any], Any]:
         return leaves
 
     types = [core.typeof(x) for x in args]
-    jaxpr, consts = _trace(flat, types, api_util.debug_info("program_order", fn, tuple(args), {}))
+    jaxpr, consts = _trace(flat, types, _debug_info(fn, args))
     return jaxpr, consts, results[0]
+
+
+def _debug_info(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+    # Without the names of arguments: constants will join them.
+    return api_util.debug_info("program_order", fn, tuple(args), {}).with_unknown_names()
 
 
 def _trace(fn: Callable[..., Any], types: Sequence[Any], debug_info: Any) -> tuple[Any, list[Any]]:
