@@ -1,0 +1,267 @@
+"""Loops that carry futures: right for every number of iterations, and without copies for every kind of loop."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+import asyncops
+from asyncops import program_order
+from stateful.errors import InFlightMovedError
+from tests.asyncops import note_programs as note
+from tests.asyncops.conftest import mesh, sharded
+
+start, done = note.start, note.done
+X = jnp.asarray(np.random.default_rng(2).normal(size=(8, 3)), jnp.float32)
+
+
+def start_back(x):
+    return asyncops.ppermute_start(x, "x", [(j, i) for i, j in note.ring()])
+
+
+# -- loops of n iterations; each tests something else about what is carried ---------------------------
+
+
+def ring(loop, n, x):
+    return done(loop(n, lambda i, fut: start(done(fut)), start(x)))
+
+
+def started_and_finished(loop, n, x):
+    def body(i, carry):
+        x, total = carry
+        fut = start(x)
+        total = total + jnp.sin(x)
+        return done(fut), total
+
+    x, total = loop(n, body, (x, jnp.zeros_like(x)))
+    return x + total
+
+
+def sends_what_it_computes(loop, n, x):
+    def body(i, carry):
+        total, fut = carry
+        y = done(fut)
+        fut = start(jnp.sin(y))
+        return total + y, fut
+
+    total, fut = loop(n, body, (x, start(x)))
+    return total + done(fut)
+
+
+def carries_what_it_sends(loop, n, x):
+    def body(i, carry):
+        x, total, fut = carry
+        total = total + x * x
+        x = done(fut)
+        return x, total, start(x)
+
+    x, total, fut = loop(n, body, (x, jnp.zeros_like(x), start(x)))
+    return x + total + done(fut)
+
+
+def two_directions(loop, n, x):
+    def body(i, carry):
+        total, forth, back = carry
+        a, b = done(forth), done(back)
+        return total + a * b, start(a), start_back(b)
+
+    total, forth, back = loop(n, body, (x, start(x), start_back(x)))
+    return total + done(forth) - done(back)
+
+
+def always_the_same(loop, n, x):
+    def body(i, carry):
+        total, fut = carry
+        y = done(fut)
+        return total + y * x, start(x)
+
+    total, fut = loop(n, body, (x, start(x)))
+    return total + done(fut)
+
+
+def work_behind(loop, n, x):
+    """The future that leaves the loop is finished only after more work, and after another loop."""
+    fut = loop(n, lambda i, fut: start(done(fut)), start(x))
+    z = jnp.sin(x)
+    fut = loop(3, lambda i, fut: start(done(fut)), fut)
+    return done(fut) * z
+
+
+BODIES = [
+    ring,
+    started_and_finished,
+    sends_what_it_computes,
+    carries_what_it_sends,
+    two_directions,
+    always_the_same,
+    work_behind,
+]
+
+# -- kinds of loops -----------------------------------------------------------------------------------
+
+
+def fori(n, body, init):
+    return lax.fori_loop(0, n, body, init)
+
+
+def scanned(n, body, init):
+    return lax.scan(lambda c, i: (body(i, c), None), init, jnp.arange(n))[0]
+
+
+def decided_by_data(n, body, init):
+    """A loop whose next condition depends on what arrives (though not for the numbers that do)."""
+
+    def step(carry):
+        i, c = carry
+        c = body(i, c)
+        arrays = [leaf for leaf in jax.tree.leaves(c) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+        seen = sum((jnp.sum(a) for a in arrays), jnp.float32(0))
+        return i + jnp.where(lax.psum(seen, "x") > -1e9, 1, 1000), c
+
+    return lax.while_loop(lambda c: c[0] < n, step, (jnp.int32(0), init))[1]
+
+
+def names(fn):
+    return fn.__name__
+
+
+def results(kind, traced, n):
+    """All bodies with loops of ``n`` iterations, plainly and in order, with their derivatives in one direction."""
+
+    def run(x, n_):
+        count = n_ if traced else n
+        plain = [lambda x, b=b: b(kind, count, x) for b in BODIES]
+        wrapped = [plain, [program_order(f) for f in plain]]
+        return [[jax.jvp(f, (x,), (x * x,)) for f in fs] for fs in wrapped]
+
+    specs = {"in_specs": (P("x"), P()), "out_specs": P("x"), "check_vma": False}
+    return jax.jit(jax.shard_map(run, mesh=mesh(4), **specs))(X, n)
+
+
+@pytest.mark.parametrize("n", [0, 1, 4, 5])
+@pytest.mark.parametrize(
+    ("kind", "traced"),
+    [(fori, True), (scanned, False), (decided_by_data, True)],
+    ids=["unknown number", "scan", "decided by data"],
+)
+def test_right_for_every_number_of_iterations(kind, traced, n):
+    plain, ordered = results(kind, traced, n)
+    for body, a, b in zip(BODIES, plain, ordered, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=names(body))
+
+
+def test_gradients_through_scans():
+    def gradient(body, wrap):
+        fn = wrap(lambda x: body(scanned, 3, x))
+        return jax.grad(lambda x: jnp.sum(jnp.cos(fn(x))))
+
+    wraps = [lambda f: f, program_order]
+    both = sharded(lambda x: [[gradient(b, wrap)(x) for b in BODIES] for wrap in wraps], 4)(X)
+    for body, a, b in zip(BODIES, *both, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=names(body))
+
+
+def stacked(x):
+    """One loop starts, another finishes."""
+
+    def begin(c, _):
+        return c + 1, (start(c), c)
+
+    c, (futures, sent) = lax.scan(begin, x, None, length=5)
+    z = jnp.sin(c)
+
+    def end(total, x):
+        fut, sent = x
+        y = done(fut)
+        return total + y * sent, y
+
+    total, ys = lax.scan(end, c, (futures, sent), reverse=True)
+    return total + ys.sum(0) * z
+
+
+def test_stacks_of_futures():
+    def gradient(f):
+        return jax.grad(lambda x: jnp.sum(jnp.sin(f(x))))
+
+    chosen = [stacked, program_order(stacked), gradient(stacked), gradient(program_order(stacked))]
+    plain, ordered, plain_gradient, ordered_gradient = sharded(lambda x: [f(x) for f in chosen], 4)(X)
+    np.testing.assert_allclose(plain, ordered, rtol=1e-4)
+    np.testing.assert_allclose(plain_gradient, ordered_gradient, rtol=1e-4, atol=1e-4)
+
+
+def test_our_loops_are_drop_in():
+    def program(x):
+        a = done(asyncops.fori_loop(0, 6, lambda i, fut: start(done(fut)), start(x)))
+        fut, ys = asyncops.scan(lambda fut, w: (start(done(fut)), w * 2), start(x), jnp.arange(5.0))
+        b = done(fut) + ys[-1]
+        step = lambda c: (c[0] + 1, start(done(c[1])))
+        _, fut = asyncops.while_loop(lambda c: c[0] < 3, step, (0, start(x)))
+        c = asyncops.fori_loop(jnp.int32(1), jnp.int32(4), lambda i, y: y + i, x)
+        return a + b + done(fut) + c
+
+    moved = lambda k: jnp.roll(X, 2 * k, axis=0)
+    want = moved(7) + moved(6) + 8 + moved(4) + X + 6
+    np.testing.assert_allclose(sharded(program, 4)(X), want, rtol=1e-5, atol=1e-5)
+
+
+# -- scheduled by the TPU compiler --------------------------------------------------------------------
+
+
+def count(x):
+    """A number of iterations that nobody knows when the program is compiled."""
+    return lax.psum(jnp.sum(x), "x").astype(jnp.int32)
+
+
+def with_loop(body, kind, n):
+    def fn(x):
+        return body(kind, n if n is not None else count(x), x)
+
+    fn.__name__ = f"{body.__name__}-{kind.__name__}-{n}"
+    return fn
+
+
+ODD = [with_loop(b, scanned, 7) for b in BODIES]
+UNKNOWN = [with_loop(b, fori, None) for b in (ring, started_and_finished, carries_what_it_sends, work_behind)]
+DATA = [with_loop(b, decided_by_data, 7) for b in (ring, started_and_finished)]
+
+
+@pytest.mark.tpu_compile
+@pytest.mark.parametrize("fn", [*ODD, *UNKNOWN, *DATA], ids=names)
+def test_no_copies_in_loops_and_nothing_in_flight_is_moved(fn, scheduled):
+    compiled = scheduled(program_order(fn))
+    assert compiled.moved_in_flight() == []
+    assert compiled.copies_in_loops() == []
+
+
+@pytest.mark.tpu_compile
+@pytest.mark.parametrize("fn", UNKNOWN[:2], ids=names)
+def test_two_iterations_at_a_time(fn, scheduled):
+    compiled = scheduled(program_order(fn))
+    (body,) = compiled.bodies()
+    assert compiled.starts_and_dones(body) == (2, 2)
+
+
+@pytest.mark.tpu_compile
+def test_stacks_are_finished_where_they_are_started(scheduled):
+    compiled = scheduled(program_order(stacked))
+    assert compiled.moved_in_flight() == []
+    begin, end = compiled.bodies()
+    assert compiled.starts_and_dones(begin) == (2, 2)
+    assert compiled.starts_and_dones(end) == (0, 0)
+
+
+@pytest.mark.tpu_compile
+def test_a_stack_without_the_decorator_is_refused_when_it_is_compiled(scheduled):
+    with pytest.raises(Exception, match="would move its destination while the copy runs") as caught:
+        scheduled(stacked)
+    assert isinstance(caught.value.__cause__ or caught.value, InFlightMovedError)
+
+
+@pytest.mark.tpu_compile
+def test_without_the_decorator_a_loop_copies(scheduled):
+    """The test of these tests."""
+    assert scheduled(ODD[0]).copies_in_loops()
