@@ -17,8 +17,9 @@ from typing import Any, Protocol
 import jax
 import jax.extend.core
 
-from asyncops import origins
+from asyncops import ops, origins
 from asyncops.origins import Origin
+from stateful._jax.inflight import is_in_flight
 from stateful.errors import FutureError, FutureMismatchError, FutureReusedError, UnfinishedFutureWarning
 
 
@@ -116,6 +117,8 @@ def _flatten(future: Future) -> tuple[tuple[Any, ...], tuple[Operation, Origin]]
 
 
 def _unflatten(static: tuple[Operation, Origin], leaves: Sequence[Any]) -> Future:
+    if any(isinstance(leaf, jax.Array) and is_in_flight(leaf) and leaf.ndim > 1 for leaf in leaves):
+        leaves = ops.stack(leaves, static[1])
     future = Future(static[0], leaves, static[1])
     # It may be there to be looked at only, as by the condition of a loop; so it does not warn.
     future._handed_over = True

@@ -18,6 +18,7 @@ from jax import lax
 from asyncops import ops
 from asyncops.origins import NOWHERE
 from asyncops.transfers import Shape, Transfer
+from stateful._jax import primitives
 from stateful._jax.inflight import is_handle, is_in_flight
 from stateful._jax.jaxprs import Literal
 from stateful.higher_order import Branch, Call, HigherOrder, Scan, ShardMap, While, normal_form
@@ -131,6 +132,9 @@ def choose(index: Any, branches: Sequence[Callable[[], list[Any]]]) -> list[Any]
 # -- who makes or takes a future ----------------------------------------------------------------------
 
 
+# What gives the leaves of a future other names, each at its place.
+_RENAMES = (ops.stack_p, primitives.optimization_barrier)
+
 Row = Sequence[Any]  # the variables of a future's leaves, as they stand
 
 
@@ -140,6 +144,8 @@ def taker(jaxpr: Any, row: Row) -> tuple[Any, bool] | None:
         if any(v is row[2] for v in eqn.invars):
             if eqn.primitive is ops.done_p:
                 return eqn, eqn.invars[0] is row[1]
+            if eqn.primitive in _RENAMES:
+                return taker(jaxpr, _renamed(row, eqn.invars, eqn.outvars))
             return _first(taker(body.jaxpr, inner) for body, inner in _entered(eqn, row))
     return None
 
@@ -150,8 +156,15 @@ def maker(jaxpr: Any, row: Row) -> tuple[Any, bool] | None:
         if any(v is row[2] for v in eqn.outvars):
             if eqn.primitive in (ops.start_p, ops.resume_p):
                 return eqn, eqn.outvars[0] is row[1]
+            if eqn.primitive in _RENAMES:
+                return maker(jaxpr, _renamed(row, eqn.outvars, eqn.invars))
             return _first(maker(body.jaxpr, inner) for body, inner in _left(eqn, row))
     return None
+
+
+def _renamed(row: Row, old: Sequence[Any], new: Sequence[Any]) -> Row:
+    names = {id(a): b for a, b in zip(old, new, strict=True)}
+    return [names.get(id(v), v) for v in row]
 
 
 def _first(found: Iterable[tuple[Any, bool] | None]) -> tuple[Any, bool] | None:

@@ -23,6 +23,7 @@ from asyncops.origins import NOWHERE, Origin
 from asyncops.transfers import Copy, Transfer
 from stateful._jax import ops as _jax
 from stateful._jax.inflight import InFlight
+from stateful.errors import InFlightMovedError
 
 SEMAPHORES = 2  # one counts what has been sent, one what has arrived
 
@@ -330,3 +331,42 @@ def peek(source: Any, batch: int = 0) -> jax.Array:
     """The array that a future sends, read from its source, which stays the future's."""
     (result,) = peek_p.bind(source, batch=batch)
     return result
+
+
+# -- stacks of futures --------------------------------------------------------------------------------
+
+
+def _stack_type(*leaves: Any, origin: Origin) -> Any:
+    return list(leaves), set()
+
+
+def _stack_jvp(primals: Any, tangents: Any, *, origin: Origin) -> Any:
+    results = stack_p.bind(*primals, origin=origin)
+    if any(type(t) is ad.Zero for t in tangents):
+        return results, list(tangents)
+    return results, stack_p.bind(*tangents, origin=origin)
+
+
+def _stack_batch(size: int, name: Any, operands: Any, dims: Any, *, origin: Origin) -> Any:
+    return stack_p.bind(*operands, origin=origin), dims
+
+
+def _refuse_stack(site: Any, *leaves: Any, origin: Origin) -> list[Any]:
+    raise InFlightMovedError(
+        f"a stack of the futures started at {origin}: making it would move what is in flight. Use asyncops.scan, or "
+        "asyncops.program_order around the function, which stack what arrived instead; under vmap, start and finish "
+        "in one function"
+    )
+
+
+stack_p = _jax.new_primitive("async_stack", _stack_type)
+ad.primitive_jvps[stack_p] = _stack_jvp
+ad.primitive_transposes[stack_p] = lambda cts, *leaves, origin: cts
+_jax.register_batching(stack_p, _stack_batch)
+_jax.register_lowering(stack_p, lambda site, *leaves, origin: list(leaves))
+_jax.register_untracked_lowering(stack_p, _refuse_stack, "tpu")
+
+
+def stack(leaves: Sequence[Any], origin: Origin) -> list[Any]:
+    """The leaves of futures that JAX has stacked: right where nothing is in flight, refused by TPUs."""
+    return stack_p.bind(*leaves, origin=origin)

@@ -23,7 +23,7 @@ from asyncops import linearity
 from asyncops.barriers import tie
 from asyncops.branching import run_branches
 from asyncops.landing import Landed, futures_among, held_results
-from asyncops.ops import done_p
+from asyncops.ops import done_p, stack_p
 from asyncops.pairing import handles_arrays, run_scan, run_while
 from asyncops.regions import Region, is_dropped, is_ref, touches_futures
 from asyncops.sharing import private, private_starts, shared
@@ -124,6 +124,9 @@ class _Ordered:
         inputs = (*self._jaxpr.constvars, *self._jaxpr.invars)
         self._after(0, [v for v in inputs if is_handle(v.aval)])
         for position, eqn in enumerate(self._jaxpr.eqns):
+            if eqn.primitive is stack_p and isinstance(self._env[eqn.invars[0]], Landed):
+                self._env.define(eqn, [self._env[v] for v in eqn.invars])
+                continue
             if not touches_futures(eqn) or eqn.primitive is ordered_p:
                 self._env.run(eqn)
                 continue

@@ -256,7 +256,7 @@ def test_stacks_are_finished_where_they_are_started(scheduled):
 
 @pytest.mark.tpu_compile
 def test_a_stack_without_the_decorator_is_refused_when_it_is_compiled(scheduled):
-    with pytest.raises(Exception, match="would move its destination while the copy runs") as caught:
+    with pytest.raises(Exception, match="a stack of the futures started at") as caught:
         scheduled(stacked)
     assert isinstance(caught.value.__cause__ or caught.value, InFlightMovedError)
 
