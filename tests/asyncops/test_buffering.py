@@ -198,12 +198,17 @@ def test_our_loops_are_drop_in():
         a = done(asyncops.fori_loop(0, 6, lambda i, fut: start(done(fut)), start(x)))
         fut, ys = asyncops.scan(lambda fut, w: (start(done(fut)), w * 2), start(x), jnp.arange(5.0))
         b = done(fut) + ys[-1]
-        step = lambda c: (c[0] + 1, start(done(c[1])))
+
+        def step(c):
+            return (c[0] + 1, start(done(c[1])))
+
         _, fut = asyncops.while_loop(lambda c: c[0] < 3, step, (0, start(x)))
         c = asyncops.fori_loop(jnp.int32(1), jnp.int32(4), lambda i, y: y + i, x)
         return a + b + done(fut) + c
 
-    moved = lambda k: jnp.roll(X, 2 * k, axis=0)
+    def moved(k):
+        return jnp.roll(X, 2 * k, axis=0)
+
     want = moved(7) + moved(6) + 8 + moved(4) + X + 6
     np.testing.assert_allclose(sharded(program, 4)(X), want, rtol=1e-5, atol=1e-5)
 

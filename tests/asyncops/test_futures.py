@@ -43,12 +43,15 @@ def test_two_branches_may_each_finish_a_future_that_they_close_over():
     assert (program(X) == X).all()
 
 
+def forget():
+    async_copy_start(X)
+    gc.collect()
+
+
 def test_a_forgotten_future_is_heard_of():
-    with pytest.warns(
-        UnfinishedFutureWarning, match=r"async_copy_start at test_futures.py:\d+ .* was never finished"
-    ):
-        async_copy_start(X)
-        gc.collect()
+    message = r"async_copy_start at test_futures.py:\d+ .* was never finished"
+    with pytest.warns(UnfinishedFutureWarning, match=message):
+        forget()
 
 
 def test_a_future_that_was_handed_on_is_not_forgotten():

@@ -142,7 +142,9 @@ def names(fn):
 @pytest.mark.parametrize("sign", [1, -1])
 def test_values_and_derivatives_are_unchanged(sign):
     def derivatives(fn, name):
-        loss = lambda x: jnp.sum(jnp.cos(fn(x)) * (1 + lax.axis_index("x")))
+        def loss(x):
+            return jnp.sum(jnp.cos(fn(x)) * (1 + lax.axis_index("x")))
+
         tangent = x if name == "in_custom_vjp" else jax.jvp(fn, (x,), (x * x,))[1]
         return fn(x), tangent, jax.grad(loss)(x)
 
@@ -151,7 +153,10 @@ def test_values_and_derivatives_are_unchanged(sign):
         x = x_
         plain = [derivatives(fn, names(fn)) for fn in HOLDERS]
         inside = [derivatives(program_order(fn), names(fn)) for fn in HOLDERS]
-        gradients = lambda x: [jax.grad(lambda x, fn=fn: jnp.sum(jnp.sin(fn(x))))(x) for fn in HOLDERS]
+
+        def gradients(x):
+            return [jax.grad(lambda x, fn=fn: jnp.sum(jnp.sin(fn(x))))(x) for fn in HOLDERS]
+
         return plain, inside, program_order(gradients)(x), gradients(x)
 
     x = None
