@@ -10,7 +10,6 @@ semaphores and the arithmetic of slots.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,7 +40,7 @@ class CopyFuture:
 
     Args:
         descriptor: Pallas' own.
-        name: for error messages and the compiler's traces.
+        name: for error messages.
         origin: the line that started it.
     """
 
@@ -66,11 +65,6 @@ class CopyFuture:
             )
         self._waited[what] = (here, trace)
         return self.descriptor
-
-
-def _scope(name: str) -> contextlib.AbstractContextManager[Any]:
-    """The name in the compiler's traces; a name changes no operation."""
-    return jax.named_scope(name) if name else contextlib.nullcontext()
 
 
 # -- checks -------------------------------------------------------------------------------------------
@@ -134,7 +128,7 @@ def async_copy_start(src: Ref, dst: Ref, sem: Ref, *, name: str = "") -> CopyFut
         src: Ref, or view, in any memory but semaphores; must not be written until the wait.
         dst: Ref, or view, of the same shape and dtype; must not be used until the wait.
         sem: DMA semaphore, one, that counts the bytes.
-        name: for messages and traces.
+        name: for error messages.
 
     Returns:
         A future for `async_copy_wait`.
@@ -146,8 +140,7 @@ def async_copy_start(src: Ref, dst: Ref, sem: Ref, *, name: str = "") -> CopyFut
     _check_buffers(function, src, dst)
     _check_semaphore(function, "sem", sem)
     descriptor = pltpu.make_async_copy(src, dst, sem)
-    with _scope(name):
-        descriptor.start()
+    descriptor.start()
     return CopyFuture(descriptor, name, origins.here())
 
 
@@ -161,8 +154,7 @@ def async_copy(src: Ref, dst: Ref, sem: Ref, *, name: str = "") -> CopyFuture:
 def async_copy_wait(fut: CopyFuture) -> None:
     """Waits for `async_copy_start`: ``dst`` holds the copy, ``src`` may be written."""
     descriptor = _copy_future("async_copy_wait", fut).waits("copy")
-    with _scope(fut.name):
-        descriptor.wait()
+    descriptor.wait()
 
 
 def async_remote_copy_start(
@@ -182,7 +174,7 @@ def async_remote_copy_start(
         send_sem: DMA semaphore, one, that counts here what has been sent.
         recv_sem: DMA semaphore, one, that counts on that device what has arrived.
         device_id: coordinates in the mesh: a dictionary of axis names (axes left out: one's own), or a tuple of all.
-        name: for messages and traces.
+        name: for error messages.
 
     Returns:
         A future for `async_remote_copy_wait_send` and `async_remote_copy_wait_recv`.
@@ -191,8 +183,7 @@ def async_remote_copy_start(
         InvalidArgumentError: an operand is of the wrong type.
     """
     descriptor = _remote("async_remote_copy_start", src, dst, send_sem, recv_sem, device_id)
-    with _scope(name):
-        descriptor.start()
+    descriptor.start()
     return CopyFuture(descriptor, name, origins.here())
 
 
@@ -224,15 +215,13 @@ def _remote(function: str, src: Ref, dst: Ref, send_sem: Ref, recv_sem: Ref, dev
 def async_remote_copy_wait_send(fut: CopyFuture) -> None:
     """Waits until all of ``src`` has been sent: it may be written."""
     descriptor = _copy_future("async_remote_copy_wait_send", fut).waits("send")
-    with _scope(fut.name):
-        descriptor.wait_send()
+    descriptor.wait_send()
 
 
 def async_remote_copy_wait_recv(fut: CopyFuture) -> None:
     """Waits until as much as ``dst`` holds has arrived here (from whoever sends to this device)."""
     descriptor = _copy_future("async_remote_copy_wait_recv", fut).waits("recv")
-    with _scope(fut.name):
-        descriptor.wait_recv()
+    descriptor.wait_recv()
 
 
 def _copy_future(function: str, fut: Any) -> CopyFuture:

@@ -64,7 +64,7 @@ def place(function: str, argument: str, x: Any) -> Place:
             raise InvalidArgumentError(
                 f"{function}: {argument} must be a Ref or one slot of it, ref.at[index], not another view"
             )
-        ref, index = slot[0], _index(function, argument, *slot)
+        ref, index = slot[0], jnp.asarray(slot[1], jnp.int32)
     if not isinstance(ref, jax.Ref):
         raise InvalidArgumentError(
             f"{function}: {argument} must be a Ref (jax.new_ref), not {type(x).__name__}; "
@@ -80,11 +80,3 @@ def place(function: str, argument: str, x: Any) -> Place:
 
 _OUTSIDE_KERNELS = ("hbm", "device", "any", "memoryspace.device", "memoryspace.any")
 
-
-def _index(function: str, argument: str, ref: Any, index: Any) -> Any:
-    slots = ref.shape[0]
-    if isinstance(index, int) and not -slots <= index < slots:
-        raise InvalidArgumentError(f"{function}: {argument} is slot {index} of a Ref with {slots} slots")
-    if isinstance(index, int):
-        index %= slots
-    return jnp.asarray(index, jnp.int32)

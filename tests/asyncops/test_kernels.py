@@ -78,15 +78,15 @@ def across_iterations(x, y, buffer, semaphores):
 
 
 def across_iterations_by_hand(x, y, buffer, semaphores):
-    copy = pltpu.make_async_copy(x.at[pl.ds(0, 8)], buffer, semaphores.at[0])
-    copy.start()
+    copy = functools.partial(pltpu.make_async_copy, x.at[pl.ds(0, 8)], buffer, semaphores.at[0])
+    pltpu.make_async_copy(x.at[pl.ds(0, 8)], buffer, semaphores.at[0]).start()
 
     def body(i, _):
-        copy.wait()
-        copy.start()
+        copy().wait()
+        pltpu.make_async_copy(x.at[pl.ds(0, 8)], buffer, semaphores.at[0]).start()
 
     lax.fori_loop(0, 3, body, None)
-    copy.wait()
+    copy().wait()
 
 
 def right():

@@ -162,15 +162,11 @@ RING = [(0, 1), (1, 0)]
         ),
         (
             lambda: asyncops.ppermute_start_ref(jnp.zeros(3), new(), "x", RING),
-            "x_ref must be a Ref .*ppermute_start$",
+            "x_ref must be a Ref .* for arrays call ppermute_start",
         ),
         (
             lambda: asyncops.ppermute_start_ref(new().at[1:], new(), "x", RING),
             "one slot of it, ref.at.index., not an",
-        ),
-        (
-            lambda: asyncops.ppermute_start_ref(new().at[7], new((6,)), "x", RING),
-            "x_ref is slot 7 of a Ref with 4",
         ),
         (
             lambda: asyncops.all_gather_start_ref(new(), new(), "x"),
@@ -199,7 +195,7 @@ def test_receiving_into_what_is_sent():
         asyncops.async_copy_start_ref(ref, ref)
         return x
 
-    with pytest.raises(InvalidArgumentError, match=r"are the same Ref.* asyncops.slots"):
+    with pytest.raises(InvalidArgumentError, match=r"are the same Ref.*\(asyncops.slots\)"):
         jax.jit(shard)(X)
 
 
