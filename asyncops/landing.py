@@ -178,7 +178,7 @@ def _position(variables: Sequence[Any], variable: Any) -> int:
 def _entered(eqn: Any, row: Row) -> list[tuple[Any, Row]]:
     """Each body of ``eqn`` that the future enters, and its row there."""
     found = []
-    for body, operands in _bodies(normal_form(eqn)):
+    for body, operands in bodies_of(normal_form(eqn)):
         if any(v is row[2] for v in operands):
             found.append((body, [body.inputs[_position(operands, v)] for v in row]))
     return found
@@ -187,11 +187,12 @@ def _entered(eqn: Any, row: Row) -> list[tuple[Any, Row]]:
 def _left(eqn: Any, row: Row) -> list[tuple[Any, Row]]:
     """Each body of ``eqn`` that the future leaves, and its row there."""
     places = [_position(eqn.outvars, v) for v in row]
-    found = [(body, [body.outputs[n] for n in places]) for body, _ in _bodies(normal_form(eqn))]
+    found = [(body, [body.outputs[n] for n in places]) for body, _ in bodies_of(normal_form(eqn))]
     return [(body, inner) for body, inner in found if not any(isinstance(v, Literal) for v in inner)]
 
 
-def _bodies(form: HigherOrder | None) -> list[tuple[Any, Sequence[Any]]]:
+def bodies_of(form: HigherOrder | None) -> list[tuple[Any, Sequence[Any]]]:
+    """Each body that an equation runs, and the operands that bind its inputs."""
     match form:
         case Call() | ShardMap():
             return [(form.jaxpr, form.operands)]

@@ -25,6 +25,7 @@ from asyncops.branching import run_branches
 from asyncops.landing import Landed, futures_among, held_results
 from asyncops.ops import done_p, stack_p
 from asyncops.pairing import handles_arrays, run_scan, run_while
+from asyncops.placing import in_hbm
 from asyncops.regions import Region, is_dropped, is_ref, touches_futures
 from asyncops.sharing import private, private_starts, shared
 from stateful._jax.calls import call, new_call
@@ -147,6 +148,8 @@ class _Ordered:
     def _run(self, eqn: Any) -> None:
         env, form = self._env, normal_form(eqn)
         values = [env[v] for v in eqn.invars]
+        if isinstance(form, (Scan, While)):
+            values = in_hbm(values, form)
         if isinstance(form, (Scan, While)) and handles_arrays(form):
             env.define(eqn, self._loop(eqn, form, values))
         elif isinstance(form, Branch) and futures_among(eqn.outvars):
@@ -154,7 +157,7 @@ class _Ordered:
         elif eqn in self._private:
             env.run(eqn, operands=[private(x) for x in values])
         else:
-            env.run(eqn, **changed_bodies(eqn, order))
+            env.run(eqn, operands=values, **changed_bodies(eqn, order))
 
     def _loop(self, eqn: Any, form: Scan | While, values: Sequence[Any]) -> list[Any]:
         n = len(form.carry)
