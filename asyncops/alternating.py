@@ -1,9 +1,13 @@
 """A ``while`` that starts operations and whose condition depends on what arrives.
 
 It runs an iteration and, if another follows, that one, until none follows. The second is a loop of at most one
-iteration, not a conditional: a loop works in place. Between the two, what was received into is sent from, so the loop
-variables have changed places: those of a ring's source and destination, and those of an array and a spare one where
-the array is what arrived.
+iteration, not a conditional: a loop works in place. Between the two, loop variables have changed places:
+
+* source and destination of a ring, which sends from where it received;
+* the destination of any other future and a spare one, since what arrived may be in use while the next arrives;
+* an array that is what arrived, and a spare one.
+
+So every buffer is written where nobody needs what was in it, and nothing is copied.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from jax import lax
 from asyncops import ops
 from asyncops.landing import Held, as_landed, choose, finish, maker, shifted
 from asyncops.loops import Carry, Loop
+from stateful._jax import ops as _jax
 from stateful._jax.inflight import is_in_flight
 from stateful._jax.jaxprs import Literal
 from stateful.higher_order import Body
@@ -26,53 +31,59 @@ _VIEWS = ("reshape", "squeeze", "expand_dims", "async_barrier", "optimization_ba
 
 
 class Alternation:
-    """One such loop.
+    """One such loop; `run` gives what it carries in the end.
 
-    A future that does not send on what it received has no place to change with: it is finished at the end of each
+    A future whose done is not in the body itself, but in something that it calls, is finished at the end of each
     iteration (``early``), and what arrived is carried.
     """
 
     def __init__(self, loop: Loop, futures: Sequence[Held]) -> None:
         body = loop.form.body
         self._loop = loop
-        self._rings = [held for held in futures if _is_ring(body, held)]
-        self._early = [held for held in futures if held not in self._rings]
-        self._carried_rings = shifted(self._rings, self._early)
-        arrives = [_arrived(body.jaxpr, atom) is not None for atom in body.outputs]
-        kept = finish_positions(len(body.outputs), self._early)
-        self._spared = [n for n, old in enumerate(kept) if arrives[old] and not _in_flight(body.outputs[old])]
-        size = len(kept)
-        self._swaps = [(held.first, held.first + 1) for held in self._carried_rings]
-        self._swaps += [(n, size + k) for k, n in enumerate(self._spared)]
+        rings = [held for held in futures if _is_ring(body, held)]
+        others = {held: _done_of(body, held) for held in futures if held not in rings}
+        self._early = [held for held, done in others.items() if done is None]
+        self._fresh = [(held, done.outvars[0]) for held, done in others.items() if done is not None]
+        kept = _kept(len(body.outputs), self._early)
+        self._arrived = [n for n, old in enumerate(kept) if _is_what_arrived(body, body.outputs[old])]
+        self._carried = shifted([held for held in futures if held not in self._early], self._early)
+        self._size = len(kept)
+        self._swaps = self._places(shifted(rings, self._early), len(kept))
+
+    def _places(self, rings: Sequence[Held], spare: int) -> list[tuple[int, int]]:
+        """Positions of variables that change places; those of spare ones begin at ``spare``."""
+        fresh = shifted([held for held, _ in self._fresh], self._early)
+        paired = [*self._arrived, *(held.positions[1] for held in fresh)]
+        return [held.positions[:2] for held in rings] + [(n, spare + k) for k, n in enumerate(paired)]
 
     def run(self) -> list[Any]:
-        """What the loop carries in the end, with what arrived in the place of each future."""
+        """Runs the loop; gives what it carries, with what arrived in the place of each future."""
         init = finish(self._loop.init, self._early)
-        spares = [jnp.zeros_like(init[n]) for n in self._spared]
+        spares = [jnp.zeros_like(init[n]) for n in self._arrived]
+        spares += [_like(self._loop.init[held.positions[1]], held.batch) for held, _ in self._fresh]
         slots = lax.while_loop(self._even_and_more, self._pair, (jnp.int32(0), [*init, *spares]))
         odd, ends = slots[0], (slots[1], self._crossed(slots[1]))
         return choose(odd == 1, [lambda: self._finished(ends[0]), lambda: self._finished(ends[1])])
 
     def _finished(self, slots: Carry) -> list[Any]:
-        return finish(self._carry(slots), self._carried_rings)
+        return finish(slots[: self._size], self._carried)
 
-    # -- one iteration, on what is carried -------------------------------------------------------------
-
-    def _carry(self, slots: Carry) -> Carry:
-        return slots[: len(slots) - len(self._spared)]
+    # -- one iteration, on what is carried ------------------------------------------------------------
 
     def _more(self, slots: Carry) -> Any:
-        return self._loop.cond(as_landed(self._carry(slots), self._early))
+        return self._loop.cond(as_landed(slots[: self._size], self._early))
 
     def _step(self, slots: Carry) -> Carry:
-        carry = self._carry(slots)
-        whole = as_landed(carry, self._early)
+        carry = as_landed(slots[: self._size], self._early)
         for held in self._early:
-            whole[held.first : held.first + 3] = whole[held.first].leaves()
-        new = finish(self._loop.body(whole), self._early)
-        return [*new, *(carry[n] for n in self._spared)]
+            carry[held.first : held.first + 3] = carry[held.first].leaves()
+        new, arrived = self._loop.body_and(carry, [result for _, result in self._fresh])
+        spares = [slots[n] for n in self._arrived]
+        for (held, _), array in zip(self._fresh, arrived, strict=True):
+            spares.append(ops.label(array, carry[held.positions[1]].dtype, held.batch))
+        return [*finish(new, self._early), *spares]
 
-    # -- two iterations, on what lies in the loop's variables ------------------------------------------
+    # -- two iterations, on what lies in the loop's variables -----------------------------------------
 
     def _crossed(self, slots: Carry) -> Carry:
         """Exchanges the places; its own inverse."""
@@ -87,33 +98,52 @@ class Alternation:
 
     def _pair(self, state: Any) -> Any:
         odd, slots = state
-        crossed = self._crossed(self._step(slots))
         return lax.while_loop(
             lambda s: (s[0] == 1) & self._more(self._crossed(s[1])),
             lambda s: (s[0] - 1, self._step(self._crossed(s[1]))),
-            (odd + 1, crossed),
+            (odd + 1, self._crossed(self._step(slots))),
         )
 
 
-def finish_positions(size: int, futures: Sequence[Held]) -> list[int]:
+def _like(destination: Any, batch: int) -> Any:
+    """A buffer that a future may receive into."""
+    dtype = destination.dtype
+    empty = jnp.zeros((*destination.shape[:batch], *dtype.element), dtype.physical)
+    return ops.label(_jax.varying_as(empty, destination), dtype, batch)
+
+
+def _kept(size: int, futures: Sequence[Held]) -> list[int]:
     """Which of ``size`` leaves `finish` leaves in place, in order."""
     gone = {held.first + k for held in futures for k in (1, 2)}
     return [n for n in range(size) if n not in gone]
 
 
-def _in_flight(atom: Any) -> bool:
-    return not isinstance(atom, Literal) and is_in_flight(atom.aval)
+def _is_what_arrived(body: Body, atom: Any) -> bool:
+    return not isinstance(atom, Literal) and not is_in_flight(atom.aval) and _done_behind(body, atom) is not None
 
 
-def _arrived(jaxpr: Any, atom: Any) -> Any:
+def _done_behind(body: Body, atom: Any) -> Any:
     """The done whose result ``atom`` is, possibly in another shape; None if it is anything else."""
-    for eqn in jaxpr.eqns:
+    for eqn in body.jaxpr.eqns:
         for n, var in enumerate(eqn.outvars):
             if var is atom:
                 if eqn.primitive is ops.done_p:
                     return eqn
-                return _arrived(jaxpr, eqn.invars[n]) if eqn.primitive.name in _VIEWS else None
+                return _done_behind(body, eqn.invars[n]) if eqn.primitive.name in _VIEWS else None
     return None
+
+
+def _handle(body: Body, held: Held) -> Any:
+    """The variable that holds a carried future's semaphores at the beginning of an iteration."""
+    carried = body.inputs[len(body.inputs) - len(body.outputs) :]
+    return carried[held.first + 2]
+
+
+def _done_of(body: Body, held: Held) -> Any:
+    """The done, in the body itself, of a carried future; None if it is elsewhere."""
+    handle = _handle(body, held)
+    dones = (eqn for eqn in body.jaxpr.eqns if eqn.primitive is ops.done_p)
+    return next((eqn for eqn in dones if eqn.invars[2] is handle), None)
 
 
 def _is_ring(body: Body, held: Held) -> bool:
@@ -121,6 +151,5 @@ def _is_ring(body: Body, held: Held) -> bool:
     made = maker(body.jaxpr, body.outputs[held.first : held.first + 3])
     if made is None or made[0].primitive is not ops.start_p:
         return False
-    done = _arrived(body.jaxpr, made[0].invars[0])
-    carried = body.inputs[len(body.inputs) - len(body.outputs) :]
-    return done is not None and done.invars[2] is carried[held.first + 2]
+    done = _done_behind(body, made[0].invars[0])
+    return done is not None and done.invars[2] is _handle(body, held)

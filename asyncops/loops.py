@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from asyncops.regions import is_ref
@@ -44,8 +45,19 @@ class Loop:
 
     def body(self, carry: Sequence[Any]) -> Carry:
         """One iteration."""
+        return self.body_and(carry, ())[0]
+
+    def body_and(self, carry: Sequence[Any], also: Sequence[Any]) -> tuple[Carry, Carry]:
+        """One iteration, and the values that some variables of the body have in it."""
+        body = self.form.body
+        jaxpr = body.jaxpr
+        outputs = SimpleNamespace(
+            constvars=jaxpr.constvars, invars=jaxpr.invars, eqns=jaxpr.eqns, outvars=[*jaxpr.outvars, *also]
+        )
         values = (*self._body_consts, *self._shared.expand(carry))
-        return self._shared.reduce(evaluate_body(self.form.body, values, self._run))
+        results = list(self._run(outputs, *bound(body, values)))
+        size = len(jaxpr.outvars)
+        return self._shared.reduce(results[:size]), results[size:]
 
     def whole(self, carry: Sequence[Any]) -> Carry:
         """All that the loop carries."""

@@ -333,6 +333,20 @@ def peek(source: Any, batch: int = 0) -> jax.Array:
     return result
 
 
+def _label_type(x: Any, *, dtype: InFlight, batch: int) -> Any:
+    return [_jax.in_flight_type(x, x.shape[:batch], dtype)], set()
+
+
+label_p = _jax.new_primitive("async_label", _label_type)
+_jax.register_lowering(label_p, lambda site, x, *, dtype, batch: [in_memory(x, batch)])
+
+
+def label(x: jax.Array, dtype: InFlight, batch: int = 0) -> Any:
+    """An array under the type of a future's leaf: a buffer for one, in which nothing is in flight."""
+    (result,) = label_p.bind(x, dtype=dtype, batch=batch)
+    return result
+
+
 # -- stacks of futures --------------------------------------------------------------------------------
 
 

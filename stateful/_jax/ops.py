@@ -103,6 +103,12 @@ def vary(x: jax.Array, axes: Sequence[str]) -> jax.Array:
     return jax.lax.pcast(x, missing, to="varying") if missing else x
 
 
+def varying_as(x: Any, like: Any) -> Any:
+    """``x`` as a value that may vary along the same axes as ``like``."""
+    missing = varying_axes(jax.typeof(like)) - varying_axes(jax.typeof(x))
+    return jax.lax.pcast(x, tuple(missing), to="varying") if missing else x
+
+
 def without_varying(aval: Any, axes: Sequence[str]) -> Any:
     """``aval`` as a type that is the same on all devices along ``axes``."""
     return aval.update(manual_axis_type=aval.mat.update(varying=varying_axes(aval) - set(axes)))
