@@ -119,7 +119,9 @@ def _kept(size: int, futures: Sequence[Held]) -> list[int]:
 
 
 def _is_what_arrived(body: Body, atom: Any) -> bool:
-    return not isinstance(atom, Literal) and not is_in_flight(atom.aval) and _done_behind(body, atom) is not None
+    return (
+        not isinstance(atom, Literal) and not is_in_flight(atom.aval) and _done_behind(body, atom) is not None
+    )
 
 
 def _done_behind(body: Body, atom: Any) -> Any:

@@ -29,7 +29,7 @@ from stateful.errors import FutureReusedError, InvalidArgumentError
 
 # A Ref of a kernel, or a view of one; Pallas has no public type for them.
 Ref = Any
-DeviceId = dict[str, Any] | tuple[Any, ...]
+DeviceId = dict[Any, Any] | tuple[Any, ...]
 
 # -- futures ------------------------------------------------------------------------------------------
 

@@ -79,4 +79,3 @@ def place(function: str, argument: str, x: Any) -> Place:
 
 
 _OUTSIDE_KERNELS = ("hbm", "device", "any", "memoryspace.device", "memoryspace.any")
-

@@ -1,7 +1,7 @@
 """Loop variables that operations send from or receive into, kept in HBM from the start.
 
-A compiler for a chip with a large VMEM may let a loop variable lie there between iterations, and then moves it out before
-each operation and back behind it. What begins in HBM stays there.
+A compiler for a chip with a large VMEM may let a loop variable lie there between iterations, and then moves it out
+before each operation and back behind it. What begins in HBM stays there.
 """
 
 from __future__ import annotations

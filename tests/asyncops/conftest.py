@@ -15,8 +15,6 @@ import asyncops
 from asyncops.compiled.topology import topology_devices
 from tests.asyncops.scheduled import Program
 
-TOPOLOGY = "v5e:2x2"
-
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "tpu_compile: needs libtpu, the TPU compiler (extra ``tpu``); no TPU")
@@ -36,14 +34,15 @@ def sharded(fn: Callable[..., Any], devices: int, check_vma: bool = False) -> Ca
 
 @pytest.fixture(scope="session")
 def scheduled() -> Callable[..., Program]:
-    """``scheduled(fn, shape=(1024, 1024))``: ``fn`` of a float32 shard, compiled for four TPU chips."""
+    """``scheduled(fn, shape=(1024, 1024), topology="v5e:2x2")``: ``fn`` of a float32 shard, compiled for TPUs."""
     pytest.importorskip("libtpu", reason="the TPU compiler (libtpu, extra tpu) is not installed")
 
-    chips = Mesh(np.array(topology_devices(TOPOLOGY)).reshape(-1), ("x",))
-
-    def compiled(fn: Callable[..., Any], shape: tuple[int, ...] = (1024, 1024)) -> Program:
+    def compiled(
+        fn: Callable[..., Any], shape: tuple[int, ...] = (1024, 1024), topology: str = "v5e:2x2"
+    ) -> Program:
+        chips = Mesh(np.array(topology_devices(topology)).reshape(-1), ("x",))
         mapped = jax.shard_map(fn, mesh=chips, in_specs=P("x"), out_specs=P("x"), check_vma=False)
-        argument = jax.ShapeDtypeStruct((4 * shape[0], *shape[1:]), np.float32)
-        return Program(asyncops.compile_for(TOPOLOGY, mapped, argument).as_text())
+        argument = jax.ShapeDtypeStruct((chips.size * shape[0], *shape[1:]), np.float32)
+        return Program(asyncops.compile_for(topology, mapped, argument).as_text())
 
     return compiled

@@ -1,4 +1,4 @@
-"""Copies inside kernels: the same Mosaic module as hand-written ones; a loop over buffers that is right for every size."""
+"""Copies inside kernels: the same Mosaic module as by hand; a loop over buffers that is right for every size."""
 
 from __future__ import annotations
 

@@ -122,6 +122,25 @@ def test_one_start_and_one_done_for_each_step_of_an_iteration(program, steps, sc
 
 
 @tpu
+@pytest.mark.parametrize("program", [note.accumulating, note.refs_ring], ids=lambda p: p.__name__)
+@pytest.mark.parametrize("topology", ["v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1"])
+def test_on_other_chips_too(program, topology, scheduled):
+    compiled = scheduled(asyncops.program_order(program), topology=topology)
+    (body,) = compiled.bodies()
+    assert compiled.starts_and_dones(body) == (2, 2)
+    assert compiled.copies_in_loops() == []
+    assert compiled.moved_in_flight() == []
+
+
+@tpu
+def test_the_compiled_programs_are_clean(scheduled):
+    """In the eyes of the verifier of compiled programs as well."""
+    for program in (note.two_in_a_row, note.odd_loop, note.accumulating, note.refs_ring):
+        compiled = scheduled(asyncops.program_order(program), topology="v6e:2x2")
+        assert asyncops.check_compiled(compiled.text).verdict == "clean", program.__name__
+
+
+@tpu
 def test_the_ring_with_refs_needs_no_decorator(scheduled):
     compiled = scheduled(note.refs_ring)
     (body,) = compiled.bodies()

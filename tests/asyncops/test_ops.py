@@ -278,7 +278,10 @@ def test_a_broadcast_future_is_refused(scheduled):
         ).sum(0)
 
     assert scheduled(asyncops.program_order(program)).starts_and_dones() == (1, 1)
-    stacks = lambda x: jax.vmap(note.done)(jax.vmap(note.start)(jnp.stack([x, x]))).sum(0)
+
+    def stacks(x):
+        return jax.vmap(note.done)(jax.vmap(note.start)(jnp.stack([x, x]))).sum(0)
+
     with pytest.raises(Exception, match="a stack of the futures started at") as caught:
         scheduled(stacks)
     assert isinstance(caught.value.__cause__ or caught.value, InFlightMovedError)
