@@ -18,7 +18,7 @@ test: $(VENV)/installed-test  ## install, then run the tests
 check: $(VENV)/installed-dev  ## lint, formatting and types of this repository
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 clean:  ## remove the environment
 	rm -rf $(VENV)

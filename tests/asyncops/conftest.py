@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -32,17 +33,26 @@ def sharded(fn: Callable[..., Any], devices: int, check_vma: bool = False) -> Ca
     return jax.jit(mapped)
 
 
+@functools.cache
+def _scheduled(
+    fn: Callable[..., Any], shape: tuple[int, ...], topology: str, ordered: bool, check_vma: bool
+) -> Program:
+    chips = Mesh(np.array(topology_devices(topology)).reshape(-1), ("x",))
+    program = asyncops.program_order(fn) if ordered else fn
+    mapped = jax.shard_map(program, mesh=chips, in_specs=P("x"), out_specs=P("x"), check_vma=check_vma)
+    argument = jax.ShapeDtypeStruct((chips.size * shape[0], *shape[1:]), np.float32)
+    return Program(asyncops.compile_for(topology, mapped, argument).as_text())
+
+
 @pytest.fixture(scope="session")
 def scheduled() -> Callable[..., Program]:
-    """``scheduled(fn, shape=(1024, 1024), topology="v5e:2x2")``: ``fn`` of a float32 shard, compiled for TPUs."""
+    """``scheduled(fn)``: ``fn`` of a float32 shard, in program order unless ``ordered=False``, compiled for TPUs.
+
+    More arguments: ``shape=(1024, 1024)`` of the shard, ``topology="v5e:2x2"``. Each program is compiled once.
+    """
     pytest.importorskip("libtpu", reason="the TPU compiler (libtpu, extra tpu) is not installed")
 
-    def compiled(
-        fn: Callable[..., Any], shape: tuple[int, ...] = (1024, 1024), topology: str = "v5e:2x2"
-    ) -> Program:
-        chips = Mesh(np.array(topology_devices(topology)).reshape(-1), ("x",))
-        mapped = jax.shard_map(fn, mesh=chips, in_specs=P("x"), out_specs=P("x"), check_vma=False)
-        argument = jax.ShapeDtypeStruct((chips.size * shape[0], *shape[1:]), np.float32)
-        return Program(asyncops.compile_for(topology, mapped, argument).as_text())
+    def compiled(fn, shape=(1024, 1024), topology="v5e:2x2", ordered=True, check_vma=False):
+        return _scheduled(fn, shape, topology, ordered, check_vma)
 
     return compiled

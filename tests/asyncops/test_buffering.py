@@ -237,7 +237,7 @@ DATA = [with_loop(b, decided_by_data, 7) for b in (ring, started_and_finished, s
 @pytest.mark.tpu_compile
 @pytest.mark.parametrize("fn", [*ODD, *UNKNOWN, *DATA], ids=names)
 def test_no_copies_in_loops_and_nothing_in_flight_is_moved(fn, scheduled):
-    compiled = scheduled(program_order(fn))
+    compiled = scheduled(fn)
     assert compiled.moved_in_flight() == []
     assert compiled.copies_in_loops() == []
 
@@ -245,14 +245,14 @@ def test_no_copies_in_loops_and_nothing_in_flight_is_moved(fn, scheduled):
 @pytest.mark.tpu_compile
 @pytest.mark.parametrize("fn", UNKNOWN[:2], ids=names)
 def test_two_iterations_at_a_time(fn, scheduled):
-    compiled = scheduled(program_order(fn))
+    compiled = scheduled(fn)
     (body,) = compiled.bodies()
     assert compiled.starts_and_dones(body) == (2, 2)
 
 
 @pytest.mark.tpu_compile
 def test_stacks_are_finished_where_they_are_started(scheduled):
-    compiled = scheduled(program_order(stacked))
+    compiled = scheduled(stacked)
     assert compiled.moved_in_flight() == []
     begin, end = compiled.bodies()
     assert compiled.starts_and_dones(begin) == (2, 2)
@@ -262,11 +262,11 @@ def test_stacks_are_finished_where_they_are_started(scheduled):
 @pytest.mark.tpu_compile
 def test_a_stack_without_the_decorator_is_refused_when_it_is_compiled(scheduled):
     with pytest.raises(Exception, match="a stack of the futures started at") as caught:
-        scheduled(stacked)
+        scheduled(stacked, ordered=False)
     assert isinstance(caught.value.__cause__ or caught.value, InFlightMovedError)
 
 
 @pytest.mark.tpu_compile
 def test_without_the_decorator_a_loop_copies(scheduled):
     """The test of these tests."""
-    assert scheduled(ODD[0]).copies_in_loops()
+    assert scheduled(ODD[0], ordered=False).copies_in_loops()

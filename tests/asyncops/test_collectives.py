@@ -140,7 +140,7 @@ def test_results_and_derivatives_are_those_of_the_fused_operation(devices, check
     dtype=st.sampled_from([jnp.float32, jnp.bfloat16, jnp.complex64]),
     seed=st.integers(0, 99),
 )
-@hypothesis.settings(max_examples=15)
+@hypothesis.settings(max_examples=10)
 def test_derivatives_over_an_axis_of_vmap(name, size, dtype, seed):
     """Any number of "devices" on one: the axis is that of a vmap."""
     ours, fused, shape = CASES[name]
@@ -160,7 +160,7 @@ def test_derivatives_over_an_axis_of_vmap(name, size, dtype, seed):
     dtype=st.sampled_from([jnp.int32, jnp.int8, jnp.bool_, jnp.float16]),
     where=st.integers(0, 1),
 )
-@hypothesis.settings(max_examples=10)
+@hypothesis.settings(max_examples=8)
 def test_any_dtype_and_an_outer_vmap(name, dtype, where):
     ours, fused, shape = CASES[name]
     if dtype == jnp.bool_ and name.startswith("psum_scatter"):

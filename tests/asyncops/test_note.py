@@ -72,7 +72,7 @@ tpu = pytest.mark.tpu_compile
 @tpu
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_nothing_in_flight_is_moved_and_no_loop_copies(program, scheduled):
-    compiled = scheduled(asyncops.program_order(program))
+    compiled = scheduled(program)
     assert compiled.moved_in_flight() == []
     assert compiled.copies_in_loops() == []
 
@@ -84,7 +84,7 @@ def test_nothing_in_flight_is_moved_and_no_loop_copies(program, scheduled):
     ids=lambda p: getattr(p, "__name__", None),
 )
 def test_work_stays_between_start_and_done(program, gaps, scheduled):
-    spans = scheduled(asyncops.program_order(program)).between()
+    spans = scheduled(program).between()
     assert len(spans) == gaps
     assert all(spans)
 
@@ -94,7 +94,7 @@ def test_work_stays_between_start_and_done(program, gaps, scheduled):
     "program", [note.odd_loop, note.accumulating, note.refs_slots], ids=lambda p: p.__name__
 )
 def test_work_stays_between_start_and_done_in_loops(program, scheduled):
-    compiled = scheduled(asyncops.program_order(program))
+    compiled = scheduled(program)
     (body,) = compiled.bodies()
     spans = compiled.between(body)
     assert len(spans) == (1 if program is note.refs_slots else 2)
@@ -116,7 +116,7 @@ def test_work_stays_between_start_and_done_in_loops(program, scheduled):
     ids=lambda p: getattr(p, "__name__", None),
 )
 def test_one_start_and_one_done_for_each_step_of_an_iteration(program, steps, scheduled):
-    compiled = scheduled(asyncops.program_order(program))
+    compiled = scheduled(program)
     (body,) = compiled.bodies()
     assert compiled.starts_and_dones(body) == (steps, steps)
 
@@ -125,7 +125,7 @@ def test_one_start_and_one_done_for_each_step_of_an_iteration(program, steps, sc
 @pytest.mark.parametrize("program", [note.accumulating, note.refs_ring], ids=lambda p: p.__name__)
 @pytest.mark.parametrize("topology", ["v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1"])
 def test_on_other_chips_too(program, topology, scheduled):
-    compiled = scheduled(asyncops.program_order(program), topology=topology)
+    compiled = scheduled(program, topology=topology)
     (body,) = compiled.bodies()
     assert compiled.starts_and_dones(body) == (2, 2)
     assert compiled.copies_in_loops() == []
@@ -136,13 +136,13 @@ def test_on_other_chips_too(program, topology, scheduled):
 def test_the_compiled_programs_are_clean(scheduled):
     """In the eyes of the verifier of compiled programs as well."""
     for program in (note.two_in_a_row, note.odd_loop, note.accumulating, note.refs_ring):
-        compiled = scheduled(asyncops.program_order(program), topology="v6e:2x2")
+        compiled = scheduled(program, topology="v6e:2x2")
         assert asyncops.check_compiled(compiled.text).verdict == "clean", program.__name__
 
 
 @tpu
 def test_the_ring_with_refs_needs_no_decorator(scheduled):
-    compiled = scheduled(note.refs_ring)
+    compiled = scheduled(note.refs_ring, ordered=False)
     (body,) = compiled.bodies()
     assert compiled.starts_and_dones(body) == (2, 2)
     assert compiled.copies_in_loops() == []
@@ -151,7 +151,7 @@ def test_the_ring_with_refs_needs_no_decorator(scheduled):
 
 @tpu
 def test_the_fused_kernel_compiles(scheduled):
-    assert scheduled(note.fused).kernels("permute_and_add") == 1
+    assert scheduled(note.fused, ordered=False).kernels("permute_and_add") == 1
 
 
 # -- the tests of these tests: what one writes by hand fails them -------------------------------------
@@ -159,15 +159,15 @@ def test_the_fused_kernel_compiles(scheduled):
 
 @tpu
 def test_by_hand_there_is_no_overlap(scheduled):
-    compiled = scheduled(note.by_hand_overlapped)
+    compiled = scheduled(note.by_hand_overlapped, ordered=False)
     assert compiled.between() == [[]]
 
 
 @tpu
 def test_by_hand_a_loop_copies(scheduled):
-    assert scheduled(note.by_hand_loop).copies_in_loops()
+    assert scheduled(note.by_hand_loop, ordered=False).copies_in_loops()
 
 
 @tpu
 def test_by_hand_a_future_in_a_loop_is_moved_in_flight(scheduled):
-    assert scheduled(note.by_hand_staggered).copies_in_loops()
+    assert scheduled(note.by_hand_staggered, ordered=False).copies_in_loops()

@@ -139,33 +139,26 @@ def names(fn):
     return fn.__name__
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-def test_values_and_derivatives_are_unchanged(sign):
-    def derivatives(fn, name):
+def test_values_and_derivatives_are_unchanged():
+    def derivatives(fn, x):
         def loss(x):
             return jnp.sum(jnp.cos(fn(x)) * (1 + lax.axis_index("x")))
 
-        tangent = x if name == "in_custom_vjp" else jax.jvp(fn, (x,), (x * x,))[1]
+        tangent = x if names(fn) == "in_custom_vjp" else jax.jvp(fn, (x,), (x * x,))[1]
         return fn(x), tangent, jax.grad(loss)(x)
 
-    def everything(x_):
-        nonlocal x
-        x = x_
-        plain = [derivatives(fn, names(fn)) for fn in HOLDERS]
-        inside = [derivatives(program_order(fn), names(fn)) for fn in HOLDERS]
+    @functools.partial(sharded, devices=4)
+    def everything(x):
+        plain = [derivatives(fn, x) for fn in HOLDERS]
+        inside = [derivatives(program_order(fn), x) for fn in HOLDERS]
+        around = program_order(lambda x: [derivatives(fn, x)[2] for fn in HOLDERS])(x)
+        return plain, inside, around
 
-        def gradients(x):
-            return [jax.grad(lambda x, fn=fn: jnp.sum(jnp.sin(fn(x))))(x) for fn in HOLDERS]
-
-        return plain, inside, program_order(gradients)(x), gradients(x)
-
-    x = None
-    plain, inside, around, direct = sharded(everything, 4)(sign * X)
-    for fn, a, b, c, d in zip(HOLDERS, plain, inside, around, direct, strict=True):
-        jax.tree.map(
-            functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5, err_msg=names(fn)), a, b
-        )
-        np.testing.assert_allclose(c, d, rtol=1e-4, atol=1e-5, err_msg=names(fn))
+    for sign in (1, -1):  # for branches both ways
+        for fn, a, b, c in zip(HOLDERS, *everything(sign * X), strict=True):
+            same = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5, err_msg=names(fn))
+            jax.tree.map(same, a, b)
+            same(a[2], c)
 
 
 @pytest.mark.parametrize("fn", [note.overlapped, note.accumulating, in_branches], ids=names)
@@ -239,7 +232,7 @@ def test_refs_of_run_state():
 @pytest.mark.tpu_compile
 @pytest.mark.parametrize("fn", [in_jit, in_custom_jvp, two_directions, out_of_branches], ids=names)
 def test_work_stays_between(fn, scheduled):
-    compiled = scheduled(program_order(fn))
+    compiled = scheduled(fn)
     assert all(compiled.between())
     assert compiled.moved_in_flight() == []
 
@@ -247,7 +240,7 @@ def test_work_stays_between(fn, scheduled):
 @pytest.mark.tpu_compile
 def test_the_gradient_of_a_loop_overlaps_too(scheduled):
     """The transpose of a ring's start and done is a done and a start of the inverse ring."""
-    compiled = scheduled(program_order(jax.grad(lambda x: jnp.sum(jnp.sin(note.accumulating(x))))))
+    compiled = scheduled(jax.grad(lambda x: jnp.sum(jnp.sin(note.accumulating(x)))))
     forth, back = compiled.bodies()
     assert compiled.starts_and_dones(forth) == compiled.starts_and_dones(back) == (2, 2)
     assert compiled.moved_in_flight() == []
@@ -257,6 +250,6 @@ def test_the_gradient_of_a_loop_overlaps_too(scheduled):
 @pytest.mark.tpu_compile
 def test_no_future_crosses_the_end_of_a_branch(scheduled):
     """The compiler may copy what a conditional returns; what is in flight would be torn."""
-    compiled = scheduled(program_order(through_a_branch))
+    compiled = scheduled(through_a_branch)
     assert compiled.moved_in_flight() == []
     assert compiled.kernels("_resume") == 1
