@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -56,3 +57,24 @@ def report(compiled: Callable[..., Any]) -> Callable[..., CompiledReport]:
 def dump(request: pytest.FixtureRequest) -> Path:
     """Each stored dump."""
     return request.param
+
+
+@pytest.fixture
+def calls_made() -> Callable[[Callable[[], object]], int]:
+    """``calls_made(fn)``: how many calls ``fn()`` makes: work counted so that no other process changes it."""
+
+    def count(fn: Callable[[], object]) -> int:
+        made = 0
+
+        def note(frame: object, event: str, argument: object) -> None:
+            nonlocal made
+            made += event in ("call", "c_call")
+
+        sys.setprofile(note)
+        try:
+            fn()
+        finally:
+            sys.setprofile(None)
+        return made
+
+    return count
