@@ -3,17 +3,20 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test check clean
+.PHONY: help demo test test-fast check clean
 .DELETE_ON_ERROR:
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/installed  ## install, then check the example kernels; some are wrong on purpose
 	$(BIN)/asyncops lint tests/eval --exit-zero
 
 test: $(VENV)/installed-test  ## install, then run the tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-fast: $(VENV)/installed-test  ## the tests that take little, on all cores: for every save
+	$(BIN)/python -m pytest -q -n auto -m 'not slow and not tpu_compile' $(PYTEST_ARGS)
 
 check: $(VENV)/installed-dev  ## lint, formatting and types of this repository
 	$(BIN)/ruff check .

@@ -17,10 +17,6 @@ from asyncops.compiled.topology import topology_devices
 from tests.asyncops.scheduled import Program
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "tpu_compile: needs libtpu, the TPU compiler (extra ``tpu``); no TPU")
-
-
 def mesh(devices: int, axis: str = "x") -> Mesh:
     """So many CPU devices along one axis."""
     return Mesh(np.array(jax.devices()[:devices]), (axis,))
