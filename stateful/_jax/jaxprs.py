@@ -151,6 +151,8 @@ _JAX = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
 _JAX_KERNELS = os.path.join(_JAX, "experimental", "pallas", "ops") + os.sep
 _HERE = str(Path(__file__).resolve().parents[1])
 _OWN = (_HERE + os.sep, os.path.join(os.path.dirname(_HERE), "asyncops") + os.sep)
+# So are the kernels of the benchmark.
+_OWN_KERNELS = os.path.join(os.path.dirname(_HERE), "asyncops", "bench", "kernels") + os.sep
 _STDLIB = tuple({sysconfig.get_path(k) + os.sep for k in ("stdlib", "platstdlib")})
 _SITE = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
 
@@ -159,6 +161,8 @@ _SITE = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
 def _is_user_file(name: str) -> bool:
     if name.startswith(_JAX):
         return name.startswith(_JAX_KERNELS)
+    if name.startswith(_OWN_KERNELS):
+        return True
     if name.startswith(_OWN) or name.startswith("<frozen "):
         return False
     # A package beside the standard library (no virtual environment) is user code; functools and contextlib
