@@ -318,7 +318,10 @@ class _Run:
         sent, received = buffers.one(copy.source_semaphore), buffers.one(copy.destination_semaphore)
         inferred = bool(self._kernels[instruction].inferred)
         now = (instruction, self._record.step, self._record.path)
-        self._record.begin(Flight(*now, False, source, destination, sent, received, copy.remote, inferred))
+        keys = (sent, received)
+        self._record.begin(
+            Flight(*now, False, source, destination, *keys, copy.remote, inferred, copy.counted)
+        )
 
     def _operand(self, instruction: Instruction, number: int, values: Environment) -> Value:
         if number < len(instruction.operands):

@@ -32,18 +32,19 @@ class InFlight:
 
     ``open`` maps each to the halves that nothing has waited for; ``ended`` maps a semaphore to the last
     copy that was completed on it, and the wait that did it; ``splits`` holds the copies in flight that are
-    over on some paths.
+    over on some paths; ``waited`` counts the waits on a semaphore with several copies in flight.
     """
 
     open: dict[Flight, frozenset[Buffer]] = field(default_factory=dict)
     ended: dict[Buffer, tuple[Flight, Instruction]] = field(default_factory=dict)
     splits: dict[Flight, Split] = field(default_factory=dict)
+    waited: dict[Buffer, int] = field(default_factory=dict)
     _by_buffer: dict[Buffer, dict[Flight, None]] = field(default_factory=dict)
 
     def copy(self) -> InFlight:
         """An independent copy, for one branch."""
         index = {buffer: dict(flights) for buffer, flights in self._by_buffer.items()}
-        return InFlight(dict(self.open), dict(self.ended), dict(self.splits), index)
+        return InFlight(dict(self.open), dict(self.ended), dict(self.splits), dict(self.waited), index)
 
     def add(self, flight: Flight, keys: frozenset[Buffer] | None = None) -> None:
         """``flight`` has started (or comes from a branch with ``keys`` still open)."""
@@ -78,6 +79,20 @@ class InFlight:
         """The copies with a half that a wait on ``key`` completes, in the order in which they started."""
         return [f for f in self._by_buffer.get(key, ()) if key in self.open[f]]
 
+    def suffices(self, key: Buffer, count: int | None, flights: list[Flight]) -> bool:
+        """Whether after ``count`` more waits on ``key`` all of ``flights`` are over.
+
+        One semaphore argument may hold those of both halves of a copy, which are waited for one by one.
+        """
+        total = self.waited.pop(key, 0)
+        if count is None or not all(f.counted for f in flights):
+            return True
+        total += count
+        need = sum((f.source_key is key) + (f.destination_key is key) for f in flights)
+        if total < need:
+            self.waited[key] = total
+        return total >= need
+
     def complete(self, flight: Flight, key: Buffer, wait: Instruction) -> bool:
         """The half on ``key`` is over; True when the copy is with it."""
         self.open[flight] = self.open[flight] - {key}
@@ -111,4 +126,6 @@ def join(before: InFlight, branches: list[tuple[Branch, InFlight]]) -> InFlight:
             result.splits[flight] = before.splits[flight]
     for _, state in branches:
         result.ended.update(state.ended)
+        for key, count in state.waited.items():
+            result.waited[key] = min(count, result.waited.get(key, count))
     return result

@@ -18,7 +18,8 @@ from asyncops.compiled.bytecode import Block, BytecodeError, Operation, Value, r
 from asyncops.compiled.hlo import Instruction
 
 TARGET = "tpu_custom_call"
-_LOOPS = ("scf.for", "scf.while", "scf.parallel")
+# How often what is inside runs depends on values that are not looked at.
+_CONTROL = ("scf.for", "scf.while", "scf.parallel", "scf.if", "scf.index_switch")
 _MAX_BODY = 1 << 26
 
 
@@ -31,13 +32,17 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KernelCopy:
-    """A DMA that a kernel starts. None: memory of the kernel's own, or a Ref that could not be traced."""
+    """A DMA that a kernel starts. None: memory of the kernel's own, or a Ref that could not be traced.
+
+    ``counted``: it starts exactly once, not in a loop or on some condition.
+    """
 
     source: Slot | None
     destination: Slot | None
     source_semaphore: Slot | None
     destination_semaphore: Slot | None
     remote: bool = False
+    counted: bool = True
 
     @property
     def semaphores(self) -> tuple[Slot, ...]:
@@ -47,7 +52,10 @@ class KernelCopy:
 
 @dataclass(frozen=True, slots=True)
 class KernelWait:
-    """Waits on an argument semaphore for what another kernel started; ``count`` is None in a loop."""
+    """Waits on an argument semaphore for what another kernel started.
+
+    ``count`` is None where it depends on a loop or a condition.
+    """
 
     semaphore: Slot
     count: int | None
@@ -125,7 +133,7 @@ class _Walk:
     writes: set[Slot] = field(default_factory=set)
 
     def run(self, entry: Block) -> Kernel:
-        self._block(entry, in_loop=False)
+        self._block(entry, counted=True)
         return Kernel(
             left=tuple(p.copy for p in self.pending if p.open),
             waits=tuple(KernelWait(slot, count) for slot, count in self.waits.items()),
@@ -133,20 +141,20 @@ class _Walk:
             writes=frozenset(self.writes),
         )
 
-    def _block(self, block: Block, in_loop: bool) -> None:
+    def _block(self, block: Block, counted: bool) -> None:
         for operation in block.operations:
-            self._operation(operation, in_loop)
-            loops = in_loop or operation.name.endswith(_LOOPS)
+            self._operation(operation, counted)
+            once = counted and not operation.name.endswith(_CONTROL)
             for region in operation.regions:
                 for inner in region:
-                    self._block(inner, loops)
+                    self._block(inner, once)
 
-    def _operation(self, operation: Operation, in_loop: bool) -> None:
+    def _operation(self, operation: Operation, counted: bool) -> None:
         name = operation.name
         if "enqueue" in name and "dma" in name:
-            self._start(operation)
+            self._start(operation, counted)
         elif "wait" in name and "dma" in name:
-            self._wait(operation, in_loop)
+            self._wait(operation, counted)
         elif operation.results and operation.results[0].type.kind == "memref":
             self._view(operation)
         else:
@@ -158,7 +166,7 @@ class _Walk:
         if base in self.roots:
             self.roots.update((result, self.roots[base]) for result in operation.results)
 
-    def _start(self, operation: Operation) -> None:
+    def _start(self, operation: Operation, counted: bool) -> None:
         """Operands: the source, its semaphore, the destination, its semaphore, the device; not all must be."""
         refs = [v for v in operation.operands if v.type.kind == "memref"]
         data = [v for v in refs if not v.type.is_semaphore]
@@ -172,6 +180,7 @@ class _Walk:
             next((s for of_source, s in semaphores if of_source), None),
             next((s for of_source, s in semaphores if not of_source), None),
             remote=any(v.type.kind == "integer" for v in operation.operands),
+            counted=counted,
         )
         if copy.semaphores:
             self.pending.append(_Pending(copy, set(copy.semaphores)))
@@ -184,16 +193,16 @@ class _Walk:
         self.reads.update(s for s in [copy.source] if s)
         self.writes.update(s for s in [copy.destination] if s)
 
-    def _wait(self, operation: Operation, in_loop: bool) -> None:
+    def _wait(self, operation: Operation, counted: bool) -> None:
         for value in operation.operands:
             if value.type.is_semaphore and (slot := self.roots.get(value)):
-                self._wait_on(slot, in_loop)
+                self._wait_on(slot, counted)
 
-    def _wait_on(self, slot: Slot, in_loop: bool) -> None:
+    def _wait_on(self, slot: Slot, counted: bool) -> None:
         own = next((p for p in self.pending if slot in p.open), None)
         if own is None:
             before = self.waits.get(slot, 0)
-            self.waits[slot] = None if in_loop or before is None else before + 1
+            self.waits[slot] = before + 1 if counted and before is not None else None
             return
         own.open.discard(slot)
         if not own.open:

@@ -154,6 +154,15 @@ def configuration(instruction: Instruction) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
+def placed(kernel: Instruction) -> frozenset[Path]:
+    """The results whose memory space a Pallas kernel chose itself, as with ``pltpu.VMEM(shape, dtype)``."""
+    call = configuration(kernel).get("custom_call_config")
+    colors = call.get("output_memory_space_colors") if isinstance(call, dict) else None
+    paths = [c.get("shape_index") for c in colors if isinstance(c, dict)] if isinstance(colors, list) else []
+    texts = (tuple(map(str, path)) for path in paths if isinstance(path, list))
+    return frozenset(tuple(map(int, text)) for text in texts if all(map(str.isdecimal, text)))
+
+
 def estimated_cycles(instruction: Instruction) -> int | None:
     """The compiler's own estimate of its cost, where it wrote one down."""
     found = _CYCLES.search(instruction.attribute_text)

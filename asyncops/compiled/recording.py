@@ -60,12 +60,14 @@ class Recorder:
     def wait(
         self, instruction: Instruction, key: Buffer, count: int | None = None, chosen: bool = False
     ) -> list[Flight]:
-        """``instruction`` waits on ``key`` for ``count`` copies (None: all); which, is told.
+        """``instruction`` waits on ``key`` for ``count`` copies (None: all); which are over, is told.
 
+        Of several in flight on one semaphore none is known to be over before all are waited for.
         ``chosen``: a conditional has chosen the semaphore, so that it is this one on some paths only.
         """
         flights = self.state.waiting_on(key)
-        for flight in flights[:count]:
+        over = flights if self.state.suffices(key, count, flights) else []
+        for flight in over:
             split = self.state.splits.get(flight)
             if split is not None and not chosen:
                 self._again(instruction, key, ", ".join(b.label for b in split.over))
@@ -74,7 +76,7 @@ class Recorder:
                 flight.endings.append(Ending(instruction, self.step, self.path))
         if not flights:
             self._again(instruction, key)
-        return flights[:count]
+        return over
 
     def _again(self, instruction: Instruction, key: Buffer, branch: str = "") -> None:
         if key in self.state.ended:

@@ -69,6 +69,8 @@ def _taken_over_by(facts: Facts, copy: CopyMade) -> Instruction | None:
     """
     aliased = facts.trace.aliased
     in_loop = bool(loops(copy.path))
+    if moved(copy) != "copied" and len(facts.users(copy.operand.origin)) == 1:
+        return None  # it was only computed elsewhere: there is one array, not two
     if copy.result in aliased and (in_loop or _is_needed(facts, copy)):
         return aliased[copy.result]
     return aliased.get(copy.operand) if in_loop and copy.result in facts.trace.carried else None

@@ -38,7 +38,8 @@ from asyncops.checker.report import Diagnostic
 from asyncops.compiled.facts import Flight, Lost, SecondWait
 from asyncops.compiled.findings import Facts, Finding, finding, name_of, related
 from asyncops.compiled.frames import Frame
-from asyncops.compiled.operations import kernel_name
+from asyncops.compiled.hlo import Instruction
+from asyncops.compiled.operations import is_kernel, kernel_name
 from asyncops.compiled.sites import Sites, meeting
 
 CODE = "AO501"
@@ -83,20 +84,36 @@ def _missing(facts: Facts) -> Iterator[Finding]:
     assert facts.origin is not None
     written = Sites(facts.origin.module)
     compiled = {_key(facts.sites.chain(i)) for i in facts.module.instructions() if i.opcode == "custom-call"}
+    left = {_key(facts.sites.chain(i)) for i in _waits_without_a_start(facts)}
     seen = set()
     for flight in facts.origin.flights:
         if flight.native or not flight.endings:
             continue
         start = written.chain(flight.start, flight.path)
         wait = written.chain(flight.endings[0].instruction, flight.endings[0].path)
-        if start and _key(start) not in compiled and _key(wait) in compiled and _key(start) not in seen:
+        if start and _key(start) not in compiled and _key(wait) in left and _key(start) not in seen:
             seen.add(_key(start))
             twin = _twin(facts, flight)
             yield Finding(_gone(facts, flight, start, wait, twin), twin.start if twin is not None else None)
 
 
+def _waits_without_a_start(facts: Facts) -> Iterator[Instruction]:
+    """Kernels that wait for what nothing has started, or for what was waited for before.
+
+    Where the compiler removed a branch that is never taken, its starts are gone, and the wait that they
+    shared with the other branch has one still.
+    """
+    meets = {
+        facts.trace.log[step].instruction for f in facts.flights for s in f.released.values() for step in s
+    }
+    again = {second.instruction for second in facts.trace.second_waits}
+    yield from (i for i in facts.module.instructions() if is_kernel(i) and (i in again or i not in meets))
+
+
 def _key(chain: tuple[Frame, ...]) -> tuple[Location, ...]:
-    return tuple(frame.location for frame in chain)
+    """The lines of a chain. A call's line appears once or twice in it, as the compiler has inlined it or not."""
+    lines = [frame.location for frame in chain]
+    return tuple(line for n, line in enumerate(lines) if line != lines[n - 1] or n == 0)
 
 
 def _twin(facts: Facts, gone: Flight) -> Flight | None:

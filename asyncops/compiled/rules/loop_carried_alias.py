@@ -35,6 +35,8 @@ from collections.abc import Iterator
 from asyncops.checker.report import Diagnostic
 from asyncops.compiled.facts import Flight, Mark, Scope, Touch, loops
 from asyncops.compiled.findings import Facts, Finding, finding, related
+from asyncops.compiled.operations import placed
+from asyncops.compiled.values import Buffer
 
 CODE = "AO508"
 NAME = "loop-carried-alias"
@@ -71,7 +73,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             continue
         if any(_carrier(facts, other) == loop for other in facts.touches):
             continue
-        places = [b for b in (flight.source, flight.destination) if b is not None and b.shape.space != 0]
+        places = [b for b in (flight.source, flight.destination) if b is not None and _may_move(b)]
         if places:
             noted.add(loop.instruction)
             message = (
@@ -80,6 +82,11 @@ def find(facts: Facts) -> Iterator[Finding]:
                 "it and from where it may move it; in this program it does not"
             )
             yield Finding(_diagnostic(facts, flight, loop, "info", message), flight.start)
+
+
+def _may_move(buffer: Buffer) -> bool:
+    """True outside HBM, unless a kernel asked for that memory."""
+    return buffer.shape.space != 0 and not buffer.shape.pinned and buffer.path not in placed(buffer.origin)
 
 
 def _carrier(facts: Facts, flight: Flight) -> Scope | None:
