@@ -64,7 +64,10 @@ class Linear:
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
-            isinstance(other, Linear) and self.constant == other.constant and self.parts == other.parts
+            isinstance(other, Linear)
+            and self._hash == other._hash
+            and self.constant == other.constant
+            and self.parts == other.parts
         )
 
     def __repr__(self) -> str:
@@ -91,7 +94,12 @@ class Comparison:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Comparison) and self.relation == other.relation and self.term == other.term
+        return self is other or (
+            isinstance(other, Comparison)
+            and self._hash == other._hash
+            and self.relation == other.relation
+            and self.term == other.term
+        )
 
     def __repr__(self) -> str:
         left = Linear(self.term.parts, 0)
@@ -105,17 +113,30 @@ class Comparison:
 class Junction:
     """``all`` or ``any`` of several predicates, in a fixed order."""
 
-    __slots__ = ("_hash", "is_all", "parts")
+    __slots__ = ("_atoms", "_hash", "is_all", "parts")
 
     def __init__(self, is_all: bool, parts: tuple[Any, ...]):
         self.is_all, self.parts = is_all, parts
         self._hash = hash((is_all, parts))
+        self._atoms: frozenset[Atom] | None = None
+
+    @property
+    def atoms(self) -> frozenset[Atom]:
+        """Every atom of its parts."""
+        if self._atoms is None:
+            self._atoms = frozenset(atoms(self))
+        return self._atoms
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Junction) and self.is_all == other.is_all and self.parts == other.parts
+        return self is other or (
+            isinstance(other, Junction)
+            and self._hash == other._hash
+            and self.is_all == other.is_all
+            and self.parts == other.parts
+        )
 
     def __repr__(self) -> str:
         return "(" + (" and " if self.is_all else " or ").join(map(repr, self.parts)) + ")"
@@ -567,13 +588,25 @@ def _directed(a: Linear) -> tuple[Direction, int, int]:
     return tuple((x, c // g) for x, c in a.parts), g, a.constant
 
 
+DIVISIONS = ("floordiv", "truncdiv")
+
+
+def _quotients(direction: Direction) -> Iterator[tuple[Atom, Atom]]:
+    """The quotients in a direction that have a constant divisor, each with every atom of its dividend."""
+    for x, _ in direction:
+        if x.operation in DIVISIONS and type(x.arguments[1]) is int and isinstance(x.arguments[0], Linear):
+            for y, _ in x.arguments[0].parts:
+                yield x, y
+
+
 def _defining_facts(atom: Atom) -> list[Term]:
     """Terms that are ``<= 0`` by the meaning of the atom."""
     self_ = Linear(((atom, 1),), 0)
     args = atom.arguments
-    if atom.operation == "floordiv" and type(args[1]) is int and args[1] > 0:
+    if atom.operation in DIVISIONS and type(args[1]) is int and args[1] > 0:
         low = sub(scale(self_, args[1]), args[0])
-        return [low, sub(negate(low), args[1] - 1)]
+        slack = 0 if atom.operation == "floordiv" else args[1] - 1
+        return [sub(low, slack), sub(negate(low), args[1] - 1)]
     if atom.operation == "min":
         return [sub(self_, x) for x in args]
     if atom.operation == "max":
@@ -583,13 +616,21 @@ def _defining_facts(atom: Atom) -> list[Term]:
     return []
 
 
+_EFFORT = [0]
+
+
+def effort() -> int:
+    """How many ranges of terms have been looked for so far: the same number for the same work on every machine."""
+    return _EFFORT[0]
+
+
 class Conditions:
     """What a path has assumed: bounds on linear directions, excluded values, and undecided disjunctions.
 
     Immutable: :meth:`assume` gives a new object, or None where the assumption contradicts what is known.
     """
 
-    __slots__ = ("_hash", "bounds", "clauses", "excluded")
+    __slots__ = ("_answers", "_clauses", "_index", "_quotients", "bounds", "clauses", "excluded")
 
     def __init__(
         self,
@@ -598,7 +639,12 @@ class Conditions:
         clauses: tuple[Junction, ...] = (),
     ):
         self.bounds, self.excluded, self.clauses = bounds or {}, excluded or {}, clauses
-        self._hash: int | None = None
+        self._answers: dict[Predicate, bool | None] = {}  # what was decided before
+        self._index: dict[Atom, tuple[Direction, ...]] | None = None  # the bounds on several atoms, by atom
+        self._quotients: dict[Atom, tuple[Atom, ...]] | None = (
+            None  # bounded quotients, by atom of the dividend
+        )
+        self._clauses = frozenset(clauses)
 
     def facts(self) -> Iterator[Predicate]:
         """Everything assumed, as predicates."""
@@ -644,6 +690,7 @@ class Conditions:
         return _tighter((low, high), (atom.low, atom.high))
 
     def _direction_range(self, direction: Direction, depth: int) -> Interval:
+        _EFFORT[0] += 1
         low: Bound = 0
         high: Bound = 0
         for atom, c in direction:
@@ -680,17 +727,53 @@ class Conditions:
         return best
 
     def _facts_about(self, direction: Direction) -> Iterator[Linear]:
-        names = {x for x, _ in direction}
-        for known, (low, high) in self.bounds.items():
-            if len(known) > 1 and known != direction and any(x in names for x, _ in known):
-                if high is not None:
-                    yield Linear(known, -high)
-                if low is not None:
-                    yield Linear(tuple((x, -c) for x, c in known), low)
+        for known in self._bounded_with(direction):
+            low, high = self.bounds[known]
+            if high is not None:
+                yield Linear(known, -high)
+            if low is not None:
+                yield Linear(tuple((x, -c) for x, c in known), low)
         for x, _ in direction:
-            for fact in _defining_facts(x):
-                if isinstance(fact, Linear):
-                    yield fact
+            yield from self._meaning(x)
+            for quotient in self._index_of_quotients().get(x, ()):
+                yield from self._meaning(quotient)
+
+    def _meaning(self, x: Atom) -> Iterator[Linear]:
+        """What defines an atom, as terms that are ``<= 0``: more of a quotient whose dividend has a known sign."""
+        facts = _defining_facts(x)
+        if x.operation == "truncdiv" and facts and isinstance(x.arguments[0], Linear):
+            remainder = sub(x.arguments[0], scale(Linear(((x, 1),), 0), x.arguments[1]))
+            direction, factor, constant = _directed(x.arguments[0])
+            bounds = self._direction_range(direction, 0)
+            low, high = bounds if factor > 0 else bounds[::-1]
+            if low is not None and low * factor + constant >= 0:
+                facts.append(negate(remainder))
+            if high is not None and high * factor + constant <= 0:
+                facts.append(remainder)
+        for fact in facts:
+            if isinstance(fact, Linear):
+                yield fact
+
+    def _index_of_quotients(self) -> dict[Atom, tuple[Atom, ...]]:
+        if self._quotients is None:
+            self._quotients = {}
+            for known in self.bounds:
+                _put_quotients_in_index(self._quotients, known)
+        return self._quotients
+
+    def _bounded_with(self, direction: Direction) -> Iterable[Direction]:
+        """The other bounded directions that share an atom with this one."""
+        if self._index is None:
+            self._index = {}
+            for known in self.bounds:
+                _put_in_index(self._index, known)
+        if len(direction) == 1:
+            return [d for d in self._index.get(direction[0][0], ()) if d != direction]
+        found: dict[Direction, None] = {}
+        for x, _ in direction:
+            found.update(dict.fromkeys(self._index.get(x, ())))
+        found.pop(direction, None)
+        return found
 
     def _outside_excluded(self, direction: Direction, best: Interval) -> Interval:
         values = self.excluded.get(direction)
@@ -707,13 +790,22 @@ class Conditions:
         """Whether ``p`` holds on this path: True, False, or None where both may be."""
         if isinstance(p, bool):
             return p
+        if p not in self._answers:
+            self._answers[p] = self._decide(p)
+        return self._answers[p]
+
+    def _decide(self, p: Comparison | Junction) -> bool | None:
         if isinstance(p, Junction):
-            answers = [self.decide(q) for q in p.parts]
-            if (not p.is_all) in answers:
-                return not p.is_all
-            if None not in answers:
+            is_open = False
+            for q in p.parts:
+                answer = self.decide(q)
+                if answer is None:
+                    is_open = True
+                elif answer != p.is_all:
+                    return answer
+            if not is_open:
                 return p.is_all
-            return True if p in self.clauses else None
+            return True if p in self._clauses else None
         low, high = self.range(p.term)
         if p.relation == "<=":
             if high is not None and high <= 0:
@@ -751,10 +843,23 @@ class Conditions:
                 new = (_ceil_div(constant, -factor), None)
             bounds[direction] = _tighter(bounds.get(direction, (None, None)), new)
         result = Conditions(bounds, excluded, self.clauses)
+        if self._index is not None:
+            result._index = self._index
+            if direction in bounds and direction not in self.bounds and len(direction) > 1:
+                result._index = dict(self._index)
+                _put_in_index(result._index, direction)
+        if self._quotients is not None:
+            result._quotients = self._quotients
+            if direction not in self.bounds and any(_quotients(direction)):
+                result._quotients = dict(self._quotients)
+                _put_quotients_in_index(result._quotients, direction)
         low, high = result._direction_range(direction, 2)
         if low is not None and high is not None and low > high:
             return None
-        return result._assume_meaning(p)._propagate_clauses()
+        affected = {x for x, _ in direction}
+        for other in result._bounded_with(direction):
+            affected.update(x for x, _ in other)
+        return result._assume_meaning(p)._propagate_clauses(affected)
 
     def _assume_meaning(self, p: Comparison) -> Conditions:
         """A predicate used as a number, once its value is known, is assumed itself."""
@@ -777,19 +882,29 @@ class Conditions:
             return self.assume(open_parts[0])
         return Conditions(self.bounds, self.excluded, (*self.clauses, Junction(False, tuple(open_parts))))
 
-    def _propagate_clauses(self) -> Conditions | None:
-        for i, clause in enumerate(self.clauses):
-            known = self.decide(Junction(clause.is_all, clause.parts)) if len(clause.parts) > 1 else None
-            open_parts = [q for q in clause.parts if self.decide(q) is not False]
+    def _propagate_clauses(self, affected: set[Atom]) -> Conditions | None:
+        """Drops disjunctions about these atoms that hold now; of those with one open side, assumes it."""
+        kept: list[Junction] = []
+        forced: list[Predicate] = []
+        for clause in self.clauses:
+            if affected.isdisjoint(clause.atoms):
+                kept.append(clause)
+                continue
+            answers = [self.decide(q) for q in clause.parts]
+            if True in answers:
+                continue
+            open_parts = [q for q, answer in zip(clause.parts, answers) if answer is None]
             if not open_parts:
                 return None
-            if len(open_parts) == 1 or known:
-                rest = Conditions(self.bounds, self.excluded, self.clauses[:i] + self.clauses[i + 1 :])
-                if any(rest.decide(q) for q in open_parts):
-                    return rest._propagate_clauses()
-                if len(open_parts) == 1:
-                    return rest.assume(open_parts[0])
-        return self
+            if len(open_parts) == 1:
+                forced.append(open_parts[0])
+            else:
+                kept.append(clause)
+        if len(kept) == len(self.clauses):
+            return self
+        rest = Conditions(self.bounds, self.excluded, tuple(kept))
+        rest._index, rest._quotients = self._index, self._quotients
+        return rest._assume_all(forced)
 
     def substituted(self, values: Mapping[Atom, Term]) -> Conditions | None:
         """The conditions with symbols replaced; None if they become contradictory."""
@@ -809,6 +924,18 @@ class Conditions:
             {d: v for d, v in self.excluded.items() if kept(d)},
             tuple(c for c in self.clauses if all(keep(s) for s in symbols(c))),
         )
+
+
+def _put_in_index(index: dict[Atom, tuple[Direction, ...]], direction: Direction) -> None:
+    if len(direction) > 1:
+        for x, _ in direction:
+            index[x] = (*index.get(x, ()), direction)
+
+
+def _put_quotients_in_index(index: dict[Atom, tuple[Atom, ...]], direction: Direction) -> None:
+    for quotient, part in _quotients(direction):
+        if quotient not in index.get(part, ()):
+            index[part] = (*index.get(part, ()), quotient)
 
 
 def _ceil_div(a: int, b: int) -> int:

@@ -305,3 +305,32 @@ def test_the_opposite_of_an_assumption_is_a_contradiction() -> None:
     assert path.decide(both) is True
     assert path.assume(terms.logical_not(both)) is None
     assert path.decide(terms.lt(n, 2)) is False
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(["floordiv", "truncdiv"]),
+    st.integers(1, 5),
+    st.integers(-6, 6),
+    st.integers(-4, 4),
+    st.integers(-20, 20),
+)
+def test_a_bound_on_a_quotient_bounds_its_dividend_and_back(
+    name: str, divisor: int, shift: int, least: int, asked: int
+) -> None:
+    """Exactly as far as it does: no value is lost and no contradiction overlooked."""
+    build, compute = DIVISIONS[name]
+    x = terms.symbol("x")
+    quotient = build(terms.add(x, shift), divisor)
+    numbers = range(-60, 60)
+
+    def between(p: terms.Predicate, q: terms.Predicate, holds: list[tuple[bool, bool]]) -> None:
+        path = Conditions().assume(p)
+        assert path is not None
+        answers = {second for first, second in holds if first}
+        assert path.decide(q) is (answers.pop() if len(answers) == 1 else None)
+
+    at_least = [compute(n + shift, divisor) >= least for n in numbers]
+    below = [n < asked for n in numbers]
+    between(terms.le(least, quotient), terms.lt(x, asked), list(zip(at_least, below)))
+    between(terms.lt(x, asked), terms.le(least, quotient), list(zip(below, at_least)))
