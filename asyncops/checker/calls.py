@@ -385,7 +385,8 @@ def uses_copies(jaxpr: Any) -> bool:
 def has_entry_barrier(form: Any) -> bool:
     """True where the compiler adds a barrier at entry: the kernel communicates and names no barrier semaphore itself.
 
-    (JAX doc `pallas/tpu/distributed`, "Barrier Semaphores".)
+    (JAX doc `pallas/tpu/distributed`, "Barrier Semaphores".) A scratch semaphore of barrier type is none of these: the
+    compiler accepts no ``collective_id`` for a kernel that has only that, and keeps its own barrier.
     """
     bodies = [program.body.jaxpr for program in form.programs]
     if form.skip_device_barrier or any(uses(b, _names_barrier) for b in bodies):
