@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from asyncops.buffering import fori_loop as fori_loop
     from asyncops.buffering import scan as scan
     from asyncops.buffering import while_loop as while_loop
+    from asyncops.checker.drawing import draw_timeline as draw_timeline
+    from asyncops.checker.pictures.timelines import Timeline as Timeline
     from asyncops.checker.report import Diagnostic as Diagnostic
     from asyncops.checker.report import Report as Report
     from asyncops.checker.session import check as check
@@ -56,6 +58,7 @@ _HOMES = {
     "Future": "asyncops.futures",
     "Report": "asyncops.checker.report",
     "Slots": "asyncops.ref_collectives",
+    "Timeline": "asyncops.checker.pictures.timelines",
     "all_gather_done": "asyncops.collectives",
     "all_gather_done_ref": "asyncops.ref_collectives",
     "all_gather_start": "asyncops.collectives",
@@ -72,6 +75,7 @@ _HOMES = {
     "check_compiled": "asyncops.compiled.checking",
     "checking": "asyncops.lint.watching",
     "compile_for": "asyncops.compiled.compiling",
+    "draw_timeline": "asyncops.checker.drawing",
     "fori_loop": "asyncops.buffering",
     "lint_target": "asyncops.lint.targets",
     "ppermute_done": "asyncops.collectives",
@@ -97,6 +101,7 @@ __all__ = [
     "Future",
     "Report",
     "Slots",
+    "Timeline",
     "all_gather_done",
     "all_gather_done_ref",
     "all_gather_start",
@@ -113,6 +118,7 @@ __all__ = [
     "check_compiled",
     "checking",
     "compile_for",
+    "draw_timeline",
     "fori_loop",
     "lint_target",
     "ppermute_done",

@@ -5,13 +5,12 @@ Everything up to the first copy that matters is one line; what does not fit in i
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from pathlib import PurePath
 
-from asyncops.checker.events import Access, Half, Point, Program, Signal, Site, Start, Wait
+from asyncops.checker.events import Half, Point, Program, Signal, Start, Wait
 from asyncops.checker.machine import Advance, Machine, Move, Step, half_of
+from asyncops.checker.naming import Names
 from asyncops.checker.outcomes import Claim, Outside, Overlap, Stuck, outcome_of
 from asyncops.checker.races import Use
 
@@ -46,11 +45,11 @@ def _with_gaps(story: list[str], kept: set[int]) -> list[str]:
     return lines
 
 
-class _Teller:
+class _Teller(Names):
     def __init__(self, program: Program, steps: Sequence[Step], claim: Claim) -> None:
-        self.program, self.steps, self.claim = program, steps, claim
+        super().__init__(program)
+        self.steps, self.claim = steps, claim
         self.at = [0] * len(program.cores)
-        self._cores_of = Counter(core.device for core in program.cores)
         self.key_starts = {(point.core, point.index) for point in self._key_points()}
         self.key_lines: set[int] = set()
 
@@ -109,7 +108,7 @@ class _Teller:
         for index in stops:
             if index > start:
                 yield self._stretch(core, start, index), False
-            yield f"{self.core(core)} {self._doing(core, index)} ({self.place(core, index)})", True
+            yield f"{self.core(core)} {self.told(core, index)}", True
             start = index + 1
         if start < step.stop:
             yield self._stretch(core, start, step.stop), False
@@ -122,29 +121,14 @@ class _Teller:
                 f"passes its wait for {first.amount} on {self.semaphore(first)} ({self.place(core, start)})"
             )
         elif stop - start == 1:
-            return f"{self.core(core)} {self._doing(core, start)} ({self.place(core, start)})"
+            return f"{self.core(core)} {self.told(core, start)}"
         else:
             verb = ""
         if stop - start == 1:
             return f"{self.core(core)} {verb}"
-        onward = f"{self._doing(core, stop - 1)} " if isinstance(last, Signal) else ""
+        onward = f"{self.doing(core, stop - 1)} " if isinstance(last, Signal) else ""
         runs = f"runs on to {self.place(core, stop - 1)}" + (f", where it {onward.strip()}" if onward else "")
         return f"{self.core(core)} {verb} and {runs}" if verb else f"{self.core(core)} {runs}"
-
-    def _doing(self, core: int, index: int) -> str:
-        event = self.program.cores[core].events[index]
-        if isinstance(event, Access):
-            return f"{'writes' if event.write else 'reads'} {event.site.label or 'memory'}"
-        if isinstance(event, Start):
-            name = self._name(core, index)
-            return f"starts the copy {name}" if name else "starts a copy"
-        if isinstance(event, Signal):
-            return f"signals {event.amount} on {self.semaphore(event)}"
-        if isinstance(event, Wait):
-            return f"waits for {event.amount} on {self.semaphore(event)}"
-        return {"enter": "enters the kernel", "exit": "leaves the kernel"}.get(
-            event.kind, f"does its {event.kind}"
-        )
 
     def _matters(self, step: Move) -> bool:
         return (step.half.core, step.half.index) in self.key_starts
@@ -173,26 +157,26 @@ class _Teller:
 
     def _using(self, use: Use) -> str:
         if use.copy is None:
-            return f"{self.core(use.begin.core)} {self._doing(*_place(use))} ({self.place(*_place(use))})"
+            return f"{self.core(use.begin.core)} {self.told(*_place(use))}"
         return self._still(use)
 
     def _still(self, use: Use) -> str:
         if use.copy is None:
             return self._using(use)
         what = "writing its destination" if use.end.half is Half.WRITE_DONE else "reading its source"
-        started = f" (started {self._by(*_place(use))})" if self._name(*_place(use)) else ""
+        started = f" (started {self.by(*_place(use))})" if self.copy_name(*_place(use)) else ""
         return f"{self.copy(*_place(use))}{started} may still be {what}"
 
     def _outside(self, claim: Outside) -> str:
         point, mark = claim.point, claim.mark
         if point.half is None:
             where = point.core, point.index
-            deed = f"{self.core(point.core)} {self._doing(*where)} ({self.place(*where)})"
+            deed = f"{self.core(point.core)} {self.told(*where)}"
         else:
             verb = "writes its destination" if point.half is Half.WRITE_DONE else "reads its source"
             deed = f"{self.copy(point.core, point.index)} {verb}"
         when = f"before {self.core(mark.core)}" if claim.early else f"after {self.core(mark.core)}"
-        return f"{deed} {when} {self._doing(mark.core, mark.index)} ({self.place(mark.core, mark.index)})"
+        return f"{deed} {when} {self.told(mark.core, mark.index)}"
 
     def _stuck(self) -> Iterator[str]:
         machine = Machine(self.program)
@@ -205,48 +189,11 @@ class _Teller:
                 yield f"{self.core(core)} waits at a barrier that not every core reaches ({self.place(core, index)})"
                 continue
             yield (
-                f"{self.core(core)} {self._doing(core, index)} ({self.place(core, index)}) for ever: "
+                f"{self.core(core)} {self.told(core, index)} for ever: "
                 f"{wait.count} there, of {wait.signalled} ever signalled"
             )
         if len(stuck) > _MOST_STUCK:
             yield f"{len(stuck) - _MOST_STUCK} more cores are stuck likewise"
-
-    def core(self, core: int) -> str:
-        """A core's name."""
-        it = self.program.cores[core]
-        return it.name or (
-            f"device {it.device}" + (f" core {it.index}" if self._cores_of[it.device] > 1 else "")
-        )
-
-    def place(self, core: int, index: int) -> str:
-        """Where and when an event stands."""
-        events = self.program.cores[core].events
-        if not 0 <= index < len(events):
-            return "the end"
-        event = events[index]
-        copy_site = event.copy.site if isinstance(event, Start) else Site()
-        location = event.site.location or copy_site.location
-        line = f"{PurePath(location.file).name}:{location.line}" if location else f"event {index}"
-        moment = event.site.moment or copy_site.moment
-        return f"{line}, {moment}" if moment else line
-
-    def copy(self, core: int, index: int) -> str:
-        """A copy, by its name or by where it was started."""
-        name = self._name(core, index)
-        return f"the copy {name}" if name else f"the copy started {self._by(core, index)}"
-
-    def _by(self, core: int, index: int) -> str:
-        who = f"by {self.core(core)} " if len(self.program.cores) > 1 else ""
-        return f"{who}at {self.place(core, index)}"
-
-    def _name(self, core: int, index: int) -> str:
-        event = self.program.cores[core].events[index]
-        assert isinstance(event, Start)
-        return event.copy.name or event.copy.site.label or event.site.label
-
-    def semaphore(self, event: Wait | Signal) -> str:
-        """A semaphore as the user wrote it."""
-        return event.site.label or str(event.semaphore)
 
 
 def _place(use: Use) -> tuple[int, int]:

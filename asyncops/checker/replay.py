@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from asyncops.checker.events import Mark, Point, Program
 from asyncops.checker.machine import Machine, Settle, Step
 from asyncops.checker.narration import narrate
 from asyncops.checker.outcomes import Claim, Outcome, Outside, Overlap, Stuck, StuckWait, is_shown, outcome_of
+from asyncops.checker.pictures.timelines import Timeline, timeline_of_schedule
 from asyncops.checker.races import Race, Use
 from asyncops.checker.scheduling import Goal, Position, Restraint, Runner, Segment, search
 from asyncops.checker.trimming import compose, needed_part
@@ -58,6 +60,22 @@ class Schedule:
     def __str__(self) -> str:
         lines = narrate(self.program, self.steps, self.claim)
         return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1))
+
+    def timeline(self) -> Timeline:
+        """The run as a timeline with the defect marked: to look at, to save, to open in a viewer of traces."""
+        caption = narrate(self.program, self.steps, self.claim)[-1]
+        return timeline_of_schedule(self.program, self.steps, self.claim, caption[:1].upper() + caption[1:])
+
+    def to_svg(self) -> str:
+        """The picture of :meth:`timeline` as SVG text."""
+        return self.timeline().to_svg()
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
+    def to_chrome_trace(self) -> dict[str, Any]:
+        """The schedule in the Trace Event Format, for ui.perfetto.dev: ``json.dump`` it to a file."""
+        return self.timeline().to_chrome_trace()
 
 
 def _only_mark_passed(machine: Machine, claim: Claim) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from asyncops.checker.displays import html_of
 from asyncops.checker.events import Location
 
 SEVERITIES = ("error", "warning", "info")
@@ -80,6 +81,9 @@ class Report:
     def ok(self) -> bool:
         """True when the verdict is "clean"."""
         return self.verdict == "clean"
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     def __str__(self) -> str:
         lines = [f"verdict: {self.verdict}", *map(str, self.diagnostics)]

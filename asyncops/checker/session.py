@@ -8,11 +8,12 @@ import math
 import time
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import jax
 
-from asyncops.checker import blocks, findings, loops, paths, program, recording, tracking
+from asyncops.checker import blocks, events, findings, loops, paths, program, recording, tracking
 from asyncops.checker.analysis import Analysis, Finding
 from asyncops.checker.devices import ProgramInterpreter, Topology
 from asyncops.checker.events import Location
@@ -22,7 +23,7 @@ from asyncops.checker.skeleton import Compiler, OutOfBudget, Place, State, Unmod
 from stateful import higher_order as ho
 from stateful import terms
 from stateful._jax import chips, jaxprs
-from stateful.errors import InvalidArgumentError
+from stateful.errors import InvalidArgumentError, UnmodelledError
 from stateful.terms import Conditions
 
 MOST_COMBINATIONS = 64
@@ -57,17 +58,44 @@ def check(
     Raises:
       InvalidArgumentError: ``calls`` is not a positive integer, or ``target`` is no chip.
     """
-    if not isinstance(calls, int) or calls < 1:
-        raise InvalidArgumentError(f"calls must be a positive integer, got {calls!r}")
     started = time.perf_counter()
-    if target is not None and target not in chips.KINDS:
-        raise InvalidArgumentError(f"target must be one of {', '.join(chips.KINDS)}, got {target!r}")
-    with contextlib.nullcontext() if target is None else chips.pretend(target):
-        closed = jaxprs.open_jaxpr(jax.make_jaxpr(fn)(*args))
+    closed = _opened(fn, args, calls, target)
     contract = None if requires is None else (requires, jax.tree.structure(args))
     return check_jaxpr(
         closed, jax.tree.leaves(args), values=values, calls=calls, started=started, contract=contract
     )
+
+
+def record_run(
+    fn: Any, *args: Any, values: bool = False, calls: int = 1, target: str | None = None, requires: Any = None
+) -> events.Program:
+    """One run of the kernels in a program: of the paths tried, one on which the most happens. Arguments as for
+    :func:`check`.
+
+    Raises:
+      InvalidArgumentError: there is no kernel in the function.
+      UnmodelledError: no run could be followed to its end; the message says what was met, and where.
+    """
+    closed = _opened(fn, args, calls, target)
+    contract = None if requires is None else (requires, jax.tree.structure(args))
+    session = _Session(closed, jax.tree.leaves(args), values, calls, contract)
+    if not has_kernels(closed.jaxpr):
+        raise InvalidArgumentError(f"fn: there is no Pallas kernel in {getattr(fn, '__name__', fn)}")
+    program = session.fullest_run()
+    if program is None:
+        reasons = "; ".join(session.unknowns) or "its conditions contradict each other"
+        raise UnmodelledError(f"no run could be followed to its end: {reasons}")
+    return program
+
+
+def _opened(fn: Any, args: tuple[Any, ...], calls: int, target: str | None) -> Any:
+    """The function traced, with its inner jaxprs in one form."""
+    if not isinstance(calls, int) or calls < 1:
+        raise InvalidArgumentError(f"calls must be a positive integer, got {calls!r}")
+    if target is not None and target not in chips.KINDS:
+        raise InvalidArgumentError(f"target must be one of {', '.join(chips.KINDS)}, got {target!r}")
+    with contextlib.nullcontext() if target is None else chips.pretend(target):
+        return jaxprs.open_jaxpr(jax.make_jaxpr(fn)(*args))
 
 
 def check_jaxpr(
@@ -197,6 +225,8 @@ class _Session:
             self.seen += found
             self.decided.add(suspect.key)
             self.undecided.pop(suspect.key, None)
+        elif analysis.doubtful_races:
+            self.undecided.setdefault(suspect.key, _doubt(analysis))
         else:
             self.undecided.setdefault(suspect.key, f"{_text(suspect)} could not be decided")
 
@@ -255,12 +285,21 @@ class _Session:
             stack = [(*chosen, run) for chosen in stack for run in runs]
         yield from stack
 
+    def fullest_run(self) -> events.Program | None:
+        """Of a few combinations of the devices' paths, the one that can happen in which the most happens."""
+        per_device = [self._paths(d, most=8, limit=60)[0] for d in range(self.devices)]
+        if any(not runs for runs in per_device):
+            return None
+        for runs in per_device:
+            runs.sort(key=lambda run: -len(run.trace.entries))
+        for combination in islice(self._combinations(per_device), MOST_COMBINATIONS):
+            model = _model_of(combination)
+            if model is not None:
+                return recording.finish([run.trace for run in combination], [model] * len(combination))
+        return None
+
     def _analyse(self, combination: tuple[Run, ...], only: Container[str] | None = None) -> None:
-        joint: Conditions | None = Conditions()
-        for run in combination:
-            for fact in run.conditions.facts():
-                joint = joint.assume(fact) if joint is not None else None
-        model = terms.find_model(joint) if joint is not None else None
+        model = _model_of(combination)
         if model is None:
             return
         traces = [run.trace for run in combination]
@@ -272,6 +311,8 @@ class _Session:
                     self.kernels.setdefault(entry.what.name, 0)
         analysis = Analysis(finished, traces, self.devices, model)
         self.seen += [s for s in findings.findings_of(analysis) if only is None or s.finding.code in only]
+        if only is None and analysis.doubtful_races:
+            self.unknowns[_doubt(analysis)] = None
 
     def report(self, seconds: float) -> Report:
         """The report of what was seen."""
@@ -280,6 +321,22 @@ class _Session:
         found.sort(key=lambda d: (d.severity != "error", d.severity != "warning", str(d.location), d.code))
         kernels = tuple(KernelSummary(name, self.events, self.devices, seconds) for name in self.kernels)
         return Report(tuple(found), tuple(self.assumptions), tuple(self.unknowns), kernels)
+
+
+def _model_of(combination: Iterable[Run]) -> Any:
+    """Values with which the paths are all taken; None if there are none."""
+    joint: Conditions | None = Conditions()
+    for run in combination:
+        for fact in run.conditions.facts():
+            joint = joint.assume(fact) if joint is not None else None
+    return terms.find_model(joint) if joint is not None else None
+
+
+def _doubt(analysis: Analysis) -> str:
+    """Why it is not known whether two uses race."""
+    race = analysis.doubtful_races[0]
+    places = " and ".join(str(use.event.site.location) for use in (race.first, race.second))
+    return f"whether {race.first.box} and {race.second.box} share memory was not decided ({places})"
 
 
 def _text(suspect: tracking.Suspect) -> str:

@@ -7,21 +7,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from asyncops.checker.analysis import Analysis, Finding, Stuck
+from asyncops.checker.events import Program
 from asyncops.checker.order import Race, Touch
+from asyncops.checker.pictures.timelines import Timeline, timeline_of_program
 from asyncops.checker.recording import Problem
 from asyncops.checker.replay import Outcome, Schedule
 
 
 @dataclass(frozen=True, eq=False)
 class Exhibit:
-    """The witness of a defect that no schedule is needed for: the facts, and a test that looks at them again."""
+    """The witness of a defect that no schedule is needed for: the facts, and a test that looks at them again.
+
+    ``program``: the run it was seen in, if it was seen in one.
+    """
 
     facts: tuple[str, ...]
     test: Callable[[], bool]
+    program: Program | None = None
 
     def replay(self) -> Outcome:
         """Looks again."""
         return Outcome(self.test(), (), {}, ())
+
+    def timeline(self) -> Timeline | None:
+        """The run in which it was seen, every copy drawn for as long as it may take."""
+        return None if self.program is None else timeline_of_program(self.program)
 
     def __str__(self) -> str:
         return "\n".join(f"{n}. {fact}" for n, fact in enumerate(self.facts, 1))
@@ -53,7 +63,9 @@ def _search(analysis: Analysis, finding: Finding, evidence: Any) -> Witness | No
         return analysis.scheduler.stuck().schedule
     if isinstance(evidence, Problem):
         test = evidence.test
-        return None if test is None else Exhibit(_facts(finding), lambda: test(analysis.model))
+        return (
+            None if test is None else Exhibit(_facts(finding), lambda: test(analysis.model), analysis.program)
+        )
     if isinstance(evidence, Exhibit):
         return evidence
     return _leftover(analysis, finding, evidence)
@@ -67,7 +79,8 @@ def _leftover(analysis: Analysis, finding: Finding, evidence: Any) -> Witness | 
     def is_left() -> bool:
         return analysis.scheduler.run_to_end().left.get(semaphore, 0) > 0
 
-    return Exhibit((*_facts(finding), f"after every core and copy is done, {semaphore} is not zero"), is_left)
+    left = f"after every core and copy is done, {semaphore} is not zero"
+    return Exhibit((*_facts(finding), left), is_left, analysis.program)
 
 
 def _facts(finding: Finding) -> tuple[str, ...]:
