@@ -312,6 +312,15 @@ class KernelInterpreter(Interpreter):
         self._tell_pipeline(op.view, True, False, state, site)
         return super().accumulate(op, eqn, value, state, site)
 
+    def start_copy(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
+        """A copy reads and writes windows as loads and stores do; what it writes on another device is not here."""
+        self._tell_pipeline(op.source, False, False, state, site)
+        if op.device is None:
+            if op.add:
+                self._tell_pipeline(op.destination, False, False, state, site)
+            self._tell_pipeline(op.destination, True, False, state, site)
+        return super().start_copy(op, eqn, value, state, site)
+
     def _tell_pipeline(self, view: View, write: bool, masked: bool, state: State, site: Site) -> None:
         flow = state.call.pipeline if state.call is not None else None
         if flow is not None and view.root.role == "window":  # type: ignore[attr-defined]

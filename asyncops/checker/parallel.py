@@ -8,10 +8,11 @@ both, and nothing (scratch contents, a copy, a count) be left by one for the oth
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 from asyncops.checker.analysis import Analysis, Finding, lines
+from asyncops.checker.events import Location
 from asyncops.checker.recording import Entry, Trace
 from asyncops.checker.witnesses import Exhibit
 from stateful.types import Region
@@ -31,10 +32,11 @@ def dependences(analysis: Analysis, code: str) -> Iterator[Finding]:
             axes = parallel_axes(entries[0].call.form)
             if not axes:
                 continue
-            yield from _shared_memory(analysis, code, entries, axes)
-            yield from _shared_blocks(analysis, code, entries[0].call, axes)
-            yield from _carried(analysis, code, entries, axes)
-            yield from _counts(analysis, code, entries, axes)
+            yield from _shared_memory(code, entries, axes)
+            yield from _shared_blocks(code, entries, axes)
+            handed_over = list(_handed_over(entries, axes))
+            yield from _counts(code, handed_over)
+            yield from _carried(code, entries, axes, {id(start) for start, _ in handed_over})
 
 
 def _by_call(trace: Trace) -> Iterator[list[Entry]]:
@@ -66,9 +68,7 @@ def _finding(code: str, entry: Entry, message: str, other: Entry | None) -> Find
     )
 
 
-def _shared_memory(
-    analysis: Analysis, code: str, entries: list[Entry], axes: tuple[int, ...]
-) -> Iterator[Finding]:
+def _shared_memory(code: str, entries: list[Entry], axes: tuple[int, ...]) -> Iterator[Finding]:
     """Regions of operands and results that steps with different coordinates touch, at least one writing."""
     known: dict[Any, dict[Any, tuple[Any, Entry, Region, bool]]] = defaultdict(dict)
     reported: set[Any] = set()
@@ -98,8 +98,9 @@ def _text(entry: Entry) -> str:
     return f"({', '.join(map(str, entry.coordinates))})"
 
 
-def _shared_blocks(analysis: Analysis, code: str, call: Any, axes: tuple[int, ...]) -> Iterator[Finding]:
+def _shared_blocks(code: str, entries: list[Entry], axes: tuple[int, ...]) -> Iterator[Finding]:
     """Output blocks that steps with different coordinates visit."""
+    call: Any = entries[0].call
     flow = call.pipeline
     if flow is None:
         return
@@ -114,7 +115,10 @@ def _shared_blocks(analysis: Analysis, code: str, call: Any, axes: tuple[int, ..
                     f"block {index} of output {window.slots[0]} is visited by grid steps that differ in a parallel "
                     f"dimension (coordinates {seen[index]} and {at}), which may run at the same time"
                 )
-                where = lines(("the kernel is called here", call.location))
+                written = _first_write(entries, window.slots)
+                where = lines(
+                    ("the block is written here", written), ("the kernel is called here", call.location)
+                )
                 first, again = seen[index], at
                 proof = Exhibit((f"{site.location}: {message}",), lambda a=first, b=again: a != b)  # type: ignore[misc]
                 yield Finding(
@@ -123,8 +127,20 @@ def _shared_blocks(analysis: Analysis, code: str, call: Any, axes: tuple[int, ..
                 break
 
 
-def _carried(analysis: Analysis, code: str, entries: list[Entry], axes: tuple[int, ...]) -> Iterator[Finding]:
-    """Scratch that a step reads although a step with another coordinate wrote it last."""
+def _first_write(entries: list[Entry], slots: Sequence[Any]) -> Location | None:
+    """Where the body first writes one of the buffers."""
+    return next(
+        (e.site.location for e in entries for r, write in _uses(e) if write and r.root in slots), None
+    )
+
+
+def _carried(
+    code: str, entries: list[Entry], axes: tuple[int, ...], handed_over: Container[int]
+) -> Iterator[Finding]:
+    """Scratch that a step reads although a step with another coordinate wrote it last.
+
+    What a copy wrote whose wait is reported already follows from that.
+    """
     last: dict[Any, list[tuple[Region, Entry]]] = defaultdict(list)
     reported: set[Any] = set()
     for entry in entries:
@@ -138,7 +154,7 @@ def _carried(analysis: Analysis, code: str, entries: list[Entry], axes: tuple[in
                 continue
             for theirs, other in writers:
                 if _at(other, axes) != _at(entry, axes) and region.overlaps(theirs) is not False:
-                    if entry.site.location not in reported:
+                    if entry.site.location not in reported and id(other) not in handed_over:
                         reported.add(entry.site.location)
                         message = (
                             f"{region} is read at grid step {_text(entry)}, but was written last at "
@@ -149,27 +165,30 @@ def _carried(analysis: Analysis, code: str, entries: list[Entry], axes: tuple[in
                     break
 
 
-def _counts(analysis: Analysis, code: str, entries: list[Entry], axes: tuple[int, ...]) -> Iterator[Finding]:
-    """Waits for what a step with another coordinate started or signalled."""
-    open_: dict[Any, list[tuple[Entry, int]]] = defaultdict(list)
-    reported: set[Any] = set()
+def _handed_over(entries: list[Entry], axes: tuple[int, ...]) -> Iterator[tuple[Entry, Entry]]:
+    """The starts and signals that a step with another coordinate waits for, each with that wait."""
+    open_: dict[Any, list[Entry]] = defaultdict(list)
     for entry in entries:
         if entry.kind == "start" and entry.copy.kind != "pipeline":
-            for key, amount in (
-                (entry.copy.source_semaphore, entry.copy.source_amount),
-                (entry.copy.destination_semaphore, entry.copy.destination_amount),
-            ):
+            for key in (entry.copy.source_semaphore, entry.copy.destination_semaphore):
                 if key is not None and key.buffer.device == 0:
-                    open_[key].append((entry, amount))
+                    open_[key].append(entry)
         elif entry.kind == "signal":
-            open_[entry.semaphore].append((entry, entry.amount))
+            open_[entry.semaphore].append(entry)
         elif entry.kind == "wait" and open_[entry.semaphore] and entry.decrement:
-            other, _ = open_[entry.semaphore].pop(0)
-            if _at(other, axes) != _at(entry, axes) and entry.site.location not in reported:
-                reported.add(entry.site.location)
-                message = (
-                    f"grid step {_text(entry)} waits on {entry.semaphore} for what step "
-                    f"{_text(other)} started, which differs "
-                    "in a parallel dimension and may run on another core"
-                )
-                yield _finding(code, entry, message, other)
+            other = open_[entry.semaphore].pop(0)
+            if _at(other, axes) != _at(entry, axes):
+                yield other, entry
+
+
+def _counts(code: str, handed_over: list[tuple[Entry, Entry]]) -> Iterator[Finding]:
+    """Waits for what a step with another coordinate started or signalled, one for each source line."""
+    reported: set[Any] = set()
+    for other, entry in handed_over:
+        if entry.site.location not in reported:
+            reported.add(entry.site.location)
+            message = (
+                f"grid step {_text(entry)} waits on {entry.semaphore} for what step {_text(other)} started, which "
+                "differs in a parallel dimension and may run on another core"
+            )
+            yield _finding(code, entry, message, other)

@@ -314,7 +314,7 @@ class Flow:
     def _report_written_input(self, w: Window, state: Any, at: WindowState) -> None:
         stored: Site = at.stored_input
         message = (
-            f"input window {w.slots[0]} is stored to at {stored.moment}, and {state.moment} sees the same block "
+            f"input window {w.slots[0]} is written at {stored.moment}, and {state.moment} sees the same block "
             "without a new fetch"
         )
         same = str(stored.moment) != str(state.moment)

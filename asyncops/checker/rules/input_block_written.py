@@ -1,8 +1,8 @@
-"""A pipelined input window is stored to and used again without a new fetch.
+"""A pipelined input window is written and used again without a new fetch.
 
 What it does
 ------------
-Reports a store into an input window when a later grid step sees the same block without fetching it again.
+Reports a store into an input window, or a copy into it, when a later grid step sees the same block without fetching it again.
 
 Why it is bad
 -------------
@@ -18,7 +18,7 @@ Copy the block to scratch, or write to an output.
 
 Known limits
 ------------
-A store into a window whose block changes with every step is harmless and not reported.
+Writing a window whose block changes with every step is harmless and not reported.
 """
 
 from __future__ import annotations
