@@ -137,7 +137,7 @@ class Region:
     def overlaps(self, other: Region) -> bool | None:
         """True, False, or None where it depends on symbols or a superset."""
         answer = self.overlap(other)
-        if answer is True and not (self.exact and other.exact):
+        if answer is True and not (self.exact and other.exact and _is_comparable(self, other)):
             return None
         return answer if isinstance(answer, bool) else None
 
@@ -352,6 +352,13 @@ def _flat(region: Region) -> np.ndarray | None:
         along = int(start) + step * np.arange(int(size))  # type: ignore[arg-type]
         index = (index[:, None] * extent + along[None, :]).ravel()
     return index
+
+
+def _is_comparable(a: Region, b: Region) -> bool:
+    """True where it is decided element by element whether two regions meet."""
+    if a.system == b.system or _aligned(a, b) is not None:
+        return True
+    return math.prod(a.system) == math.prod(b.system) and _flat(a) is not None and _flat(b) is not None
 
 
 def _flat_bounds(region: Region) -> tuple[Term, Term]:

@@ -18,8 +18,10 @@ from asyncops.checker import events
 from asyncops.checker.events import Copy, Half, Location, Mark, Point, Signal, Site, Start, Wait
 from asyncops.checker.memory import Buffer
 from asyncops.checker.order import Order, Race, Touch, Use, must_happen_before
-from asyncops.checker.recording import Entry, Problem, SemaphoreKey, Trace
+from asyncops.checker.recording import Entry, Problem, SemaphoreKey, Trace, surely_overlap
 from asyncops.checker.replay import Outcome, Scheduler, Search
+from asyncops.checker.tables import same_entries
+from stateful import terms
 
 RACE_LIMIT = 400
 
@@ -84,6 +86,31 @@ class Analysis:
     @cached_property
     def races(self) -> tuple[Race, ...]:
         """Races, a few for each pair of source lines."""
+        return tuple(r for r in self._candidates if self._surely_meet(r))
+
+    @cached_property
+    def doubtful_races(self) -> tuple[Race, ...]:
+        """Pairs of uses that would race if they share memory, which is not known."""
+        return tuple(r for r in self._candidates if not self._surely_meet(r))
+
+    def _surely_meet(self, race: Race) -> bool:
+        if not surely_overlap(race.first.box, race.second.box):
+            return False
+        first, second = self._region(race.first), self._region(race.second)
+        if first is None or second is None:
+            return True
+        same = same_entries(first, second)
+        return same is None or terms.substitute(same, self.model) is True
+
+    def _region(self, use: Use) -> Any:
+        """The region of a use as it was recorded, with symbols."""
+        entry = self.entry(use.begin)
+        if use.copy is None:
+            return entry.region
+        return entry.copy.destination if use.write else entry.copy.source
+
+    @cached_property
+    def _candidates(self) -> tuple[Race, ...]:
         return self.order.races(limit=RACE_LIMIT, per_place=6)
 
     @cached_property

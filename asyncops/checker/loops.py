@@ -20,6 +20,7 @@ from asyncops.checker.calls import KernelCall
 from asyncops.checker.devices import ProgramInterpreter
 from asyncops.checker.parallel import parallel_axes
 from asyncops.checker.skeleton import ArrayValue, Outcome, OutOfBudget, PathEnds, State
+from asyncops.checker.tables import COUNTER
 from asyncops.checker.tracking import Tracker, rebased
 from stateful import terms
 from stateful.terms import Atom, Comparison, Conditions, Linear, Predicate, Term
@@ -97,10 +98,7 @@ def _facts_behind(path: Conditions, predicate: Predicate) -> Iterator[Any]:
 
 def _is_argument(s: Atom) -> bool:
     """True for values that come from outside; loop counters of families do not."""
-    return not s.text.startswith(_COUNTER)
-
-
-_COUNTER = "iterations skipped"
+    return not s.text.startswith(COUNTER)
 
 
 @dataclass(frozen=True, eq=False)
@@ -392,7 +390,7 @@ class ForkingInterpreter(ProgramInterpreter):
                 continue
             step = tuple(a - b for a, b in zip(numbers, one))
             if step == tuple(a - b for a, b in zip(one, two)):
-                counter = terms.element(_COUNTER, (), self._next_fresh(), 0)
+                counter = terms.element(COUNTER, (), self._next_fresh(), 0)
                 return Family(shape, numbers, step, counter, p)  # type: ignore[arg-type]
         return None
 
@@ -482,7 +480,7 @@ def _solutions(path: Conditions) -> Iterator[tuple[Atom, Term]]:
         if not isinstance(fact, Comparison) or fact.relation != "==":
             continue
         for atom, c in fact.term.parts:
-            if atom.text.startswith(_COUNTER) and abs(c) == 1:
+            if atom.text.startswith(COUNTER) and abs(c) == 1:
                 rest = terms.add(fact.term, terms.scale(Linear(((atom, 1),), 0), -c))
                 if atom not in terms.symbols(rest):
                     yield atom, terms.scale(rest, -c)

@@ -163,10 +163,11 @@ def _still_open(live: dict[int, list[_Entry]], entry: _Entry, neighbours: list[s
 
 def _number_shapes(entries: list[_Entry]) -> list[set[int]]:
     """Number the distinct boxes; for each the numbers of those that overlap it."""
-    numbers: dict[tuple[tuple[int, int, int], ...], int] = {}
+    numbers: dict[Hashable, int] = {}
     boxes: list[Box] = []
     for entry in entries:
-        entry.shape = numbers.setdefault(entry.box.dims, len(numbers))
+        # Boxes that are supersets may have the same extents and yet lie apart.
+        entry.shape = numbers.setdefault(entry.box.dims if entry.box.exact else entry.box, len(numbers))
         if entry.shape == len(boxes):
             boxes.append(entry.box)
     neighbours: list[set[int]] = [set() for _ in boxes]

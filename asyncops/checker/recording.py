@@ -40,6 +40,14 @@ class RegionBox(Box):
         return mine.overlap(theirs) is not False
 
 
+def surely_overlap(a: Box, b: Box) -> bool:
+    """True where two boxes that may share an element are known to."""
+    mine, theirs = getattr(a, "region", None), getattr(b, "region", None)
+    if mine is None or theirs is None:
+        return a.exact and b.exact
+    return mine.overlaps(theirs) is True
+
+
 def box_of(region: Region) -> RegionBox:
     """The region as a box in the coordinates of its buffer; a superset where it is not known there."""
     buffer: Buffer = region.root  # type: ignore[assignment]
@@ -217,6 +225,7 @@ class Recorder:
 
     def check_bounds(self, state: Any, view: View, site: Site) -> None:
         """A view outside its memory: a finding where the path forces it, an assumption where symbols may avoid it."""
+        assume_sizes(state, view)
         outside = view.region.out_of_bounds()
         if outside is False:
             return
@@ -228,6 +237,13 @@ class Recorder:
         problem = semaphore_type_problem(op, site)
         if problem is not None:
             self.problem(state, problem)
+
+
+def assume_sizes(state: Any, view: View) -> None:
+    """No slice has a negative size, whatever says how long it is."""
+    for _, size, _ in view.ranges:
+        if type(size) is not int:
+            state.path = state.path.assume(terms.le(0, size)) or state.path
 
 
 def out_of_bounds(view: View, site: Site) -> Problem:

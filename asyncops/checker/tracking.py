@@ -24,9 +24,11 @@ from asyncops.checker.recording import (
     Recorder,
     SemaphoreKey,
     Trace,
+    assume_sizes,
     out_of_bounds,
 )
 from asyncops.checker.skeleton import OutOfBudget, PathEnds
+from asyncops.checker.tables import same_entries, table_names
 from stateful import terms
 from stateful.terms import Conditions, Predicate, Term
 from stateful.types import Region, View
@@ -137,6 +139,7 @@ class Tracker(Recorder):
         self.suspects = []
         self.suspect_keys: dict[Any, int] = {}
         self.assumptions: dict[str, None] = {}
+        self.doubts: dict[str, None] = {}
         self.events_left = events
         self.events = 0
 
@@ -167,6 +170,7 @@ class Tracker(Recorder):
 
     def check_bounds(self, state: Any, view: View, site: Site) -> None:
         """A view outside its memory."""
+        assume_sizes(state, view)
         outside = view.region.out_of_bounds()
         if outside is False:
             return
@@ -208,8 +212,28 @@ class Tracker(Recorder):
         self, state: Any, draft: CopyDraft, theirs: Region, mine: Region, kind: Any, site: Site
     ) -> None:
         together = theirs.overlap(mine)
+        if together is False:
+            return
+        same = same_entries(theirs, mine)
+        if same is not None:
+            if state.path.assume(together) is not None:
+                self._rely_on_tables(theirs, mine, kind == ("write", True), draft.site, site)
+            together = terms.logical_and(together, same)
         if together is not False:
             self.suspect(state, ("race", kind, draft.site.location, site.location), together)
+
+    def _rely_on_tables(self, theirs: Region, mine: Region, both_write: bool, first: Site, second: Site) -> None:
+        """The two uses do not meet if different entries of what is read from memory name different places.
+
+        That is a caller's promise where both write: which of them comes last would be left to chance otherwise.
+        """
+        names, where = table_names(theirs, mine), f"{first.location} and {second.location}"
+        if both_write:
+            self.assumptions[f"different entries of {names} name different places ({where})"] = None
+        else:
+            self.doubts[
+                f"{where} race where different entries of {names} name one place: give them and values=True"
+            ] = None
 
     # -- copies --
 
