@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from asyncops.checker import blocks, events, findings, loops, paths, program, recording, tracking
-from asyncops.checker.analysis import Analysis, Finding
+from asyncops.checker.analysis import Analysis, Finding, name_of
 from asyncops.checker.devices import ProgramInterpreter, Topology
 from asyncops.checker.events import Location
 from asyncops.checker.memory import Cells, Memory
@@ -195,6 +195,7 @@ class _Session:
             self.unknowns["control flow is nested too deeply to be followed"] = None
         self.events += tracker.events
         self.assumptions.update(tracker.assumptions)
+        self.unknowns.update(tracker.doubts)
         self.kernels.update(dict.fromkeys(run.kernel_names, 0))
         for suspect in tracker.suspects:
             self._decide(suspect)
@@ -336,7 +337,8 @@ def _doubt(analysis: Analysis) -> str:
     """Why it is not known whether two uses race."""
     race = analysis.doubtful_races[0]
     places = " and ".join(str(use.event.site.location) for use in (race.first, race.second))
-    return f"whether {race.first.box} and {race.second.box} share memory was not decided ({places})"
+    first, second = name_of(race.first.box), name_of(race.second.box)
+    return f"whether {first} and {second} share memory was not decided ({places})"
 
 
 def _text(suspect: tracking.Suspect) -> str:
