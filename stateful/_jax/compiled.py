@@ -14,6 +14,7 @@ from typing import Any
 import jax
 from jax._src import core  # Jaxpr.replace and JaxprEqn.replace: there is no public way to rewrite a jaxpr
 from jax._src.named_sharding import UNSPECIFIED  # "the user named no sharding", in Traced's parameters
+from jax._src.state.discharge import discharge_state  # lowering calls it; the public API does not offer it
 from jax.experimental.layout import Format
 from jax.sharding import AbstractDevice, AbstractMesh, Mesh, NamedSharding, Sharding
 
@@ -106,13 +107,28 @@ def is_traceable(fn: Any) -> bool:
 
 
 def trace(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: Any) -> Any:
-    """`jax.stages.Traced` of ``fn``, jitted first where the user has not done it.
+    """`jax.stages.Traced` of ``fn``, jitted first where the user has not done it; Refs inside are discharged.
 
     Outside every mesh, a kernel that asks what chip it runs on is told ``device``'s.
     """
     jitted = fn if is_traceable(fn) else jax.jit(fn)
     if not jax.sharding.get_abstract_mesh().empty:
-        return jitted.trace(*args, **kwargs)
+        return _without_refs(jitted.trace(*args, **kwargs))
     chip = AbstractDevice(device.device_kind, device.num_cores, platform=device.platform)
     with jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=chip)):
-        return jitted.trace(*args, **kwargs)
+        return _without_refs(jitted.trace(*args, **kwargs))
+
+
+def _without_refs(traced: Any) -> Any:
+    """Does now what lowering would do: to discharge is to trace again, with the meshes that the types name."""
+    jaxpr = traced._params["jaxpr"]
+    if any(isinstance(effect, core.InternalMutableArrayEffect) for effect in jaxpr.effects):
+        traced._params = {**traced._params, "jaxpr": _discharged(jaxpr)}
+    return traced
+
+
+def _discharged(jaxpr: Any) -> Any:
+    pure = discharge_state(jaxpr)
+    if isinstance(pure, core.Jaxpr):
+        return pure.replace(debug_info=jaxpr.debug_info)
+    return pure.replace(jaxpr=pure.jaxpr.replace(debug_info=jaxpr.jaxpr.debug_info))

@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import asyncops
@@ -65,6 +65,21 @@ def test_a_mesh_of_other_devices_is_mapped(where):
 def test_a_mesh_of_two_dimensions_and_a_smaller_one():
     assert partitions(asyncops.compile_for("v5e:2x2", rotated(mesh_of(2, 2)), X)) == 4
     assert partitions(asyncops.compile_for("v5e:2x2", rotated(mesh_of(2)), X)) == 2
+
+
+@pytest.mark.parametrize("mesh", [mesh_of(4), AbstractMesh((4,), ("x",))], ids=["devices", "abstract"])
+def test_refs_on_a_mesh_of_other_devices(mesh):
+    def fn(x):
+        x_ref, y_ref = jax.new_ref(x), jax.new_ref(jnp.zeros_like(x))
+        future = asyncops.ppermute_start_ref(x_ref, y_ref, "x", [(i, (i + 1) % 4) for i in range(4)])
+        z = jnp.sin(x_ref[...])
+        asyncops.ppermute_done_ref(future)
+        return y_ref[...] * z
+
+    mapped = jax.shard_map(fn, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+    compiled = asyncops.compile_for("v5e:2x2", mapped, X)
+    assert partitions(compiled) == 4
+    assert "permute_done_ref" in compiled.as_text()
 
 
 def test_a_mesh_in_the_context_with_explicit_axes():
