@@ -29,11 +29,12 @@ class Atom:
     (inclusive; None: unbounded).
     """
 
-    __slots__ = ("_hash", "arguments", "high", "low", "operation", "text")
+    __slots__ = ("_hash", "_symbols", "arguments", "high", "low", "operation", "text")
 
     def __init__(self, text: str, operation: str, arguments: tuple[Any, ...], low: Bound, high: Bound):
         self.text, self.operation, self.arguments, self.low, self.high = text, operation, arguments, low, high
         self._hash = hash(text)
+        self._symbols: frozenset[Atom] | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -48,6 +49,16 @@ class Atom:
     def is_symbol(self) -> bool:
         """True for a free value: a symbol, or an element of unknown memory (:func:`element`)."""
         return self.operation == "symbol" or self.operation == "element"
+
+    @property
+    def symbols(self) -> frozenset[Atom]:
+        """The free symbols in it, itself included."""
+        if self._symbols is None:
+            found = {self} if self.is_symbol else set()
+            for argument in self.arguments:
+                found |= symbols(argument)
+            self._symbols = frozenset(found)
+        return self._symbols
 
 
 class Linear:
@@ -533,7 +544,13 @@ def atoms(a: Any) -> Iterator[Atom]:
 
 def symbols(a: Any) -> set[Atom]:
     """The free symbols of a term or predicate."""
-    return {atom for atom in atoms(a) if atom.is_symbol}
+    if isinstance(a, Linear):
+        return set().union(*(atom.symbols for atom, _ in a.parts))
+    if isinstance(a, Comparison):
+        return symbols(a.term)
+    if isinstance(a, Junction):
+        return set().union(*(symbols(p) for p in a.parts))
+    return set()
 
 
 _REBUILD: dict[str, Callable[..., Any]] = {

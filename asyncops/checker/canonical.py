@@ -8,6 +8,7 @@ their vectors, and a state can be rebuilt with other integers or terms in their 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,7 +42,9 @@ class Walk:
             self.shape.append("n")
             return self.visit(t)
         assert isinstance(t, Linear)
-        parts = sorted(t.parts, key=lambda part: (_atom_shape(part[0]), part[1], part[0].text))
+        parts: Sequence[tuple[Atom, int]] = t.parts
+        if len(parts) > 1:
+            parts = sorted(parts, key=lambda part: (_atom_shape(part[0]), part[1], part[0].text))
         self.shape.append(("linear", len(parts)))
         total = self.visit(t.constant)
         for atom, c in parts:
@@ -162,18 +165,24 @@ class Walk:
 
     def conditions(self, c: Conditions, keep: Callable[[Atom], bool]) -> Conditions | None:
         """The facts about what is still in the state."""
-        facts = [f for f in c.facts() if all(keep(s) for s in terms.symbols(f))]
-        if self.values:
-            facts = [g for g in (terms.substitute(f, self.values) for f in facts) if not isinstance(g, bool)]
-        facts.sort(key=lambda f: (_fact_shape(f), repr(f)))
-        self.shape.append(("facts", len(facts)))
         result: Conditions | None = Conditions()
-        for fact in facts:
+        for fact in self.facts(c, keep):
             new = self.predicate(fact)
             result = result.assume(new) if result is not None else None
         return result
 
+    def facts(self, c: Conditions, keep: Callable[[Atom], bool]) -> list[Any]:
+        """Those facts, in an order that shifting their integers does not change."""
+        facts = [f for f in c.facts() if all(keep(s) for s in terms.symbols(f))]
+        if self.values:
+            facts = [g for g in (terms.substitute(f, self.values) for f in facts) if not isinstance(g, bool)]
+        if len(facts) > 1:
+            facts.sort(key=lambda f: (_fact_shape(f), repr(f)))
+        self.shape.append(("facts", len(facts)))
+        return facts
 
+
+@functools.lru_cache(maxsize=1 << 16)
 def _atom_shape(atom: Atom) -> str:
     if atom.operation == "symbol":
         return atom.text
@@ -213,7 +222,7 @@ def walk_state(
     contents = sorted(state.cells.contents.items(), key=lambda item: str(item[0].path))
     walk.shape.append(tuple(b for b, _ in contents))
     new.cells = Cells({b: walk.content(c) for b, c in contents})
-    live = live_symbols(carry, state)
+    live = live_symbols(carry, state) if any(True for _ in state.path.facts()) else set()
     conditions = walk.conditions(state.path, lambda s: (s in live or not _is_passing(s)) and not drop(s))
     new.path = conditions if conditions is not None else state.path
     return new_carry, new
@@ -261,20 +270,86 @@ def live_symbols(carry: Sequence[Any], state: State) -> set[Atom]:
     return found
 
 
+class _Freezing(Walk):
+    """A walk that only looks: what was seen of a term is kept, nothing is rebuilt."""
+
+    def __init__(self, values: Mapping[Atom, Term] | None, kept: dict[Any, tuple[list[Hashable], list[int]]]):
+        self.numbers: list[int] = []
+        super().__init__(self._collect, values)
+        self.kept = kept
+
+    def _collect(self, n: int) -> int:
+        self.numbers.append(n)
+        return n
+
+    def term(self, t: Term) -> Term:
+        """A term; seen once, its shape and integers are known."""
+        if type(t) is int:
+            self.shape.append("n")
+            self.numbers.append(t)
+            return t
+        if self.values:
+            return super().term(t)
+        self._take(t, super().term)
+        return t
+
+    def predicate(self, p: Any) -> Any:
+        """A predicate, likewise."""
+        if self.values:
+            return super().predicate(p)
+        self._take(p, super().predicate)
+        return p
+
+    def _take(self, x: Any, look: Callable[[Any], Any]) -> None:
+        seen = self.kept.get(x)
+        if seen is None:
+            outer = self.shape, self.numbers
+            self.shape, self.numbers = [], []
+            look(x)
+            seen = self.kept[x] = self.shape, self.numbers
+            self.shape, self.numbers = outer
+        self.shape += seen[0]
+        self.numbers += seen[1]
+
+    def view(self, v: View) -> View:
+        """A view of a Ref."""
+        self.shape.append((v.root, v.system, v.axes, v.dtype, v.exact))
+        self._ranges(v)
+        return v
+
+    def region(self, r: Region | None) -> Region | None:
+        """A region."""
+        if r is None:
+            self.shape.append(None)
+            return None
+        self.shape.append((r.root, r.system, r.exact, tuple(d for _, _, d in r.ranges)))
+        self._ranges(r)
+        return r
+
+    def _ranges(self, x: View | Region) -> None:
+        for start, size, _ in x.ranges:
+            self.term(start)
+            self.term(size)
+
+    def conditions(self, c: Conditions, keep: Callable[[Atom], bool]) -> Conditions | None:
+        """The facts about what is still in the state."""
+        for fact in self.facts(c, keep):
+            self.predicate(fact)
+        return None
+
+
 def freeze(
     carry: Sequence[Any], state: State, values: Mapping[Atom, Term] | None = None,
     drop: Callable[[Atom], bool] = lambda s: False,
+    kept: dict[Any, tuple[list[Hashable], list[int]]] | None = None,
 ) -> tuple[Hashable, tuple[int, ...]]:  # fmt: skip
-    """The shape of a state and the vector of its integers, with ``values`` put in for symbols."""
-    numbers: list[int] = []
+    """The shape of a state and the vector of its integers, with ``values`` put in for symbols.
 
-    def collect(n: int) -> int:
-        numbers.append(n)
-        return n
-
-    walk = Walk(collect, values)
+    ``kept``: what was seen of terms, for the next call without ``values``.
+    """
+    walk = _Freezing(values, kept if kept is not None else {})
     walk_state(walk, carry, state, drop)
-    return tuple(walk.shape), tuple(numbers)
+    return tuple(walk.shape), tuple(walk.numbers)
 
 
 def shifted(carry: Sequence[Any], state: State, new: Sequence[Term]) -> tuple[tuple[Any, ...], State]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from asyncops.checker import canonical, pipelines, scalars
@@ -195,9 +196,14 @@ class ForkingInterpreter(ProgramInterpreter):
 
     work_left = MOST_WORK
 
+    @cached_property
+    def seen_of_terms(self) -> dict[Any, Any]:
+        """The shapes and integers of terms, for comparing states."""
+        return {}
+
     def _frozen(self, carry: Sequence[Any], state: State, *options: Any) -> tuple[Any, tuple[int, ...]]:
         """The frozen state; its size counts against the budget."""
-        frozen = canonical.freeze(carry, state, *options)
+        frozen = canonical.freeze(carry, state, *options, kept=self.seen_of_terms)
         self.work_left -= len(frozen[0])  # type: ignore[arg-type]
         if self.work_left < 0:
             raise OutOfBudget(_TOO_MANY)

@@ -308,11 +308,30 @@ def _opaque(eqn: Any, args: tuple[Value, ...]) -> Value:
 
 
 def _evaluate_arrays(eqn: Any, args: tuple[Value, ...]) -> Value:
-    """Known small arrays: the primitive itself computes it, eagerly, on the host."""
+    """Known small arrays: numpy, or the primitive itself, eagerly, on the host."""
     arrays = [np.asarray(a, dtype=v.aval.dtype).reshape(v.aval.shape) for a, v in zip(args, eqn.invars)]
     both = ELEMENTWISE.get(eqn.primitive)
     if both is not None:
         return concrete(both[1](*arrays).astype(eqn.outvars[0].aval.dtype))
+    moved = _MOVES.get(eqn.primitive)
+    if moved is not None and len(arrays) == 1:
+        return concrete(moved(arrays[0], eqn.params))
     with jax.ensure_compile_time_eval():
         result = eqn.primitive.bind(*arrays, **eqn.params)
     return concrete(np.asarray(result[0] if eqn.primitive.multiple_results else result))
+
+
+def _broadcast(x: np.ndarray, params: dict[str, Any]) -> np.ndarray:
+    shape = [1] * len(params["shape"])
+    for n, d in zip(x.shape, params["broadcast_dimensions"]):
+        shape[d] = n
+    return np.broadcast_to(x.reshape(shape), params["shape"])
+
+
+# What only arranges elements anew.
+_MOVES: dict[Any, Callable[[np.ndarray, dict[str, Any]], np.ndarray]] = {
+    lax.broadcast_in_dim_p: _broadcast,
+    lax.reshape_p: lambda x, params: x.reshape(params["new_sizes"]),
+    lax.squeeze_p: lambda x, params: np.squeeze(x, tuple(params["dimensions"])),
+    lax.transpose_p: lambda x, params: np.transpose(x, params["permutation"]),
+}
