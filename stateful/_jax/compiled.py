@@ -128,7 +128,7 @@ def _without_refs(traced: Any) -> Any:
 
 
 def _discharged(jaxpr: Any) -> Any:
-    pure = discharge_state(jaxpr)
+    pure: Any = discharge_state(jaxpr)
     if isinstance(pure, core.Jaxpr):
         return pure.replace(debug_info=jaxpr.debug_info)
     return pure.replace(jaxpr=pure.jaxpr.replace(debug_info=jaxpr.jaxpr.debug_info))

@@ -67,7 +67,10 @@ def test_a_mesh_of_two_dimensions_and_a_smaller_one():
     assert partitions(asyncops.compile_for("v5e:2x2", rotated(mesh_of(2)), X)) == 2
 
 
-@pytest.mark.parametrize("mesh", [mesh_of(4), AbstractMesh((4,), ("x",))], ids=["devices", "abstract"])
+ABSTRACT = AbstractMesh((4,), ("x",), axis_types=(AxisType.Auto,))
+
+
+@pytest.mark.parametrize("mesh", [mesh_of(4), ABSTRACT], ids=["devices", "abstract"])
 def test_refs_on_a_mesh_of_other_devices(mesh):
     def fn(x):
         x_ref, y_ref = jax.new_ref(x), jax.new_ref(jnp.zeros_like(x))
