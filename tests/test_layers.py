@@ -36,7 +36,7 @@ STATEFUL = [
 ]
 
 # The parts of ``asyncops``, lowest first. "library" is every module that lies directly in the package.
-ASYNCOPS = ["library", "checker", "compiled", "explorer", "lint", "__main__"]
+ASYNCOPS = ["library", "checker", "compiled", "explorer", "bench", "lint", "__main__"]
 
 WITHOUT_JAX = [
     "asyncops.checker.events",

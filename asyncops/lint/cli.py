@@ -166,6 +166,38 @@ def run(
     sys.exit(session.exit_code(result))
 
 
+@cli.command(epilog=_ENVIRONMENT)
+@click.option("--only", metavar="TEXT", multiple=True, help="Kernels with this in their name or kind.")
+@click.option("--list", "list_", is_flag=True, help="Print the kernels, and run nothing.")
+@click.option(
+    "--peers", is_flag=True, help="Run JAX's detector too, for an hour; else show its stored answers."
+)
+@click.option(
+    "--limit", type=click.FloatRange(0, min_open=True), default=10.0, help="Its seconds for one program."
+)
+@click.option("--save", type=_FILE, help="Update this file of results.")
+@click.option("--format", "format_", type=click.Choice(("text", "json", "markdown")), default="text")
+def bench(
+    only: tuple[str, ...], list_: bool, peers: bool, limit: float, save: Path | None, format_: str
+) -> None:
+    """Run the checker on labelled kernels, each wrong one with its clean twin, and print how well it tells them.
+
+    Beside it stands JAX's own race detector (TPU interpret mode), in both DMA modes, with its default vector clocks and
+    with large ones. Exits with 1 if an answer of the checker is not the label's.
+    """
+    prepare_environment(os.environ)
+    from asyncops.lint import bench as benchmark
+
+    if list_:
+        benchmark.print_kernels()
+        return
+    width = _page(None, False, sys.stdout).width
+    with _clear_errors():
+        text, is_right = benchmark.bench(only, peers, limit, save, format_, width)
+    click.echo(text, nl=False)
+    sys.exit(0 if is_right else 1)
+
+
 @cli.command()
 def lsp() -> None:
     """Serve an editor: findings of registered targets when a file is opened or saved.

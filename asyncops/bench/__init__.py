@@ -1,0 +1,1 @@
+"""A public benchmark: labelled kernels, and how well the checker and other tools tell the wrong ones."""
