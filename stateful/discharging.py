@@ -327,6 +327,29 @@ class _Machine:
         store.restore(cells, contents)
         return [*carry, *ys]
 
+    def parallel_loop(
+        self, eqn: Any, form: ho.ParallelLoop, value: Callable[[Any], Any], store: Store
+    ) -> list[Any]:
+        """The iterations one after the other, which is one of the orders they may have."""
+        consts = [value(a) for a in form.consts]
+        cells = self.cells(consts)
+        body = self.threaded(form.jaxpr, store, cells)
+        upper, by = value(form.upper), value(form.step)
+
+        def step(c: Any) -> Any:
+            i, carry, contents = c
+            results, contents = body([*consts, i, *carry], contents)
+            return i + by, tuple(results), contents
+
+        start = (
+            jnp.asarray(value(form.lower), jnp.int32),
+            tuple(value(a) for a in form.carry),
+            store.snapshot(cells),
+        )
+        _, carry, contents = lax.while_loop(lambda c: c[0] < upper, step, start)
+        store.restore(cells, contents)
+        return list(carry)
+
     def scoped(self, eqn: Any, form: ho.Scoped, value: Callable[[Any], Any], store: Store) -> list[Any]:
         """A body with fresh memory."""
         fresh = [
@@ -443,6 +466,7 @@ _HIGHER_ORDER: dict[type, Callable[..., list[Any]]] = {
     ho.Branch: _Machine.branch,
     ho.While: _Machine.loop,
     ho.Scan: _Machine.scan,
+    ho.ParallelLoop: _Machine.parallel_loop,
     ho.Scoped: _Machine.scoped,
     ho.RunState: _Machine.run_state,
     ho.Kernel: _Machine.kernel,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stateful._jax import jaxprs, kernels
+from stateful._jax import jaxprs, kernels, pipelines
 from stateful._jax import primitives as p
 from stateful._jax.jaxprs import Body
 from stateful.kernel_forms import (
@@ -41,7 +41,9 @@ __all__ = [
     "HigherOrder",
     "Kernel",
     "KernelForm",
+    "ParallelLoop",
     "Pipeline",
+    "PipelineBody",
     "PipelineForm",
     "Program",
     "RunState",
@@ -120,6 +122,19 @@ class Scan:
 
 
 @dataclass(frozen=True, eq=False)
+class ParallelLoop:
+    """``carry = body(consts, i, carry)`` for ``i`` in ``range(lower, upper, step)``, the order left to the compiler:
+    iterations may overlap, and must not touch what another one writes."""
+
+    jaxpr: Body
+    consts: tuple[Atom, ...]
+    lower: Atom
+    upper: Atom
+    step: Atom
+    carry: tuple[Atom, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Scoped:
     """``run_scoped``: operands, then fresh Refs of the types ``allocations``, bind the body's inputs.
 
@@ -194,13 +209,42 @@ class Pipeline:
     core_id: Any
 
 
-HigherOrder = Call | ShardMap | Branch | While | Scan | Scoped | RunState | Kernel | Pipeline
+@dataclass(frozen=True, eq=False)
+class PipelineBody:
+    """The body of an ``emit_pipeline`` equation at one step, as it stands in the loops that the equation stands for.
+
+    ``indices`` are the step's grid indices. ``consts``, ``scalars`` and the windows ``refs`` (Ref atoms or JAX
+    ``TransformedRef`` of atoms) bind the body's inputs.
+    """
+
+    jaxpr: Body
+    indices: tuple[Any, ...]
+    consts: tuple[Atom, ...]
+    scalars: tuple[Atom, ...]
+    refs: tuple[Any, ...]
+
+
+HigherOrder = (
+    Call
+    | ShardMap
+    | Branch
+    | While
+    | Scan
+    | ParallelLoop
+    | Scoped
+    | RunState
+    | Kernel
+    | Pipeline
+    | PipelineBody
+)
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def normal_form(eqn: Any) -> HigherOrder | None:
     """The normal form of an equation; None when its primitive is first-order."""
     rule = _RULES.get(eqn.primitive)
+    if rule is None and eqn.primitive is p.sparse_core("parallel_loop_p"):
+        rule = _parallel_loop
     return None if rule is None else rule(eqn)
 
 
@@ -268,6 +312,12 @@ def _scan(eqn: Any) -> Scan:
     return Scan(body, atoms[:n], atoms[n : n + m], atoms[n + m :], int(q["length"]), bool(q["reverse"]))
 
 
+def _parallel_loop(eqn: Any) -> ParallelLoop:
+    lower, upper, step, consts, carry = eqn.params["tree"].unflatten(eqn.invars)
+    body = jaxprs.open_operand_jaxpr(eqn.params["jaxpr"])
+    return ParallelLoop(body, tuple(consts), lower, upper, step, tuple(carry))
+
+
 def _scoped(eqn: Any) -> Scoped:
     body = jaxprs.open_operand_jaxpr(eqn.params["jaxpr"])
     operands = tuple(eqn.invars)
@@ -312,6 +362,11 @@ def _pipeline(eqn: Any) -> Pipeline:
     )
 
 
+def _pipeline_body(eqn: Any) -> PipelineBody:
+    raw = pipelines.pipeline_body(eqn)
+    return PipelineBody(raw.body, raw.indices, raw.consts, raw.scalars, raw.refs)
+
+
 _RULES: dict[Any, Callable[[Any], HigherOrder]] = {
     primitive: rule
     for primitive, rule in (
@@ -337,6 +392,7 @@ _RULES: dict[Any, Callable[[Any], HigherOrder]] = {
         (p.mpmd_map, _kernel),
         (p.core_map, _kernel),
         (p.emit_pipeline, _pipeline),
+        (p.pipeline_body, _pipeline_body),
     )
     if primitive is not None
 }

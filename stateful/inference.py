@@ -327,6 +327,17 @@ class _Walker:
         self.run(form.jaxpr, inputs, block)
         return [self.symbol("after", v.aval) for v in eqn.outvars]
 
+    def parallel_loop(
+        self, eqn: Any, form: ho.ParallelLoop, value: Callable[[Any], Any], block: Block
+    ) -> list[Any]:
+        """The body once; index and carry unknown."""
+        inputs = [value(a) for a in form.consts]
+        names = form.jaxpr.names[len(inputs) :]
+        variables = form.jaxpr.inputs[len(inputs) :]
+        inputs += [self.symbol(n or "i", v.aval) for n, v in zip(names, variables, strict=True)]
+        self.run(form.jaxpr, inputs, block)
+        return [self.symbol("after", v.aval) for v in eqn.outvars]
+
     def scoped(self, eqn: Any, form: ho.Scoped, value: Callable[[Any], Any], block: Block) -> list[Any]:
         """Fresh memory around the body."""
         names = form.jaxpr.names[len(form.operands) :]
@@ -455,6 +466,7 @@ _RULES: dict[type, Callable[..., list[Any]]] = {
     ho.Branch: _Walker.branch,
     ho.While: _Walker.loop,
     ho.Scan: _Walker.scan,
+    ho.ParallelLoop: _Walker.parallel_loop,
     ho.Scoped: _Walker.scoped,
     ho.RunState: _Walker.run_state,
     ho.Kernel: _Walker.kernel,
@@ -474,6 +486,7 @@ _TITLES: dict[type, Callable[[Any], str | None]] = {
     ho.Branch: lambda form: f"cond of {len(form.branches)}",
     ho.While: lambda form: "while",
     ho.Scan: lambda form: f"loop of {form.length}",
+    ho.ParallelLoop: lambda form: "parallel loop",
     ho.Scoped: lambda form: "run_scoped",
     ho.RunState: lambda form: "run_state",
     ho.Kernel: _kernel_title,

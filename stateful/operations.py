@@ -66,7 +66,8 @@ class StartCopy:
     only.
 
     The amounts are what the copy counts on each: ``source_amount`` when all is read, ``destination_amount``
-    when all is written. With a ``device`` the destination and its semaphore are that device's.
+    when all is written. With a ``device`` the destination and its semaphore are that device's. ``indices`` are the
+    Refs that say which elements to gather or scatter; the copy reads them, too, until it is over.
     """
 
     source: View
@@ -78,12 +79,14 @@ class StartCopy:
     device: fx.DeviceId | None = None
     add: bool = False
     priority: int = 0
+    indices: tuple[View, ...] = ()
 
     @property
     def effects(self) -> tuple[fx.Effect, ...]:
         """Reads and writes from start to completion, and the signals."""
         found: list[fx.Effect] = [
             fx.DmaRead(self.source),
+            *(fx.DmaRead(view) for view in self.indices),
             fx.DmaWrite(self.destination, self.device, self.add),
         ]
         if self.source_semaphore is not None:
@@ -166,6 +169,32 @@ class BarrierSemaphore:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchAndAdd:
+    """Adds to one element of another subcore's memory in one step; the result is what was there.
+
+    ``view`` is the element of this subcore's own memory, ``subcore`` whose counterpart is meant.
+    """
+
+    view: View
+    subcore: Term | None
+
+    @property
+    def effects(self) -> tuple[fx.Effect, ...]:
+        """An accumulation."""
+        return (fx.Accumulate(self.view),)
+
+
+@dataclass(frozen=True, slots=True)
+class SubcoreBarrier:
+    """Waits until every vector subcore of the SparseCore has come here."""
+
+    @property
+    def effects(self) -> tuple[fx.Effect, ...]:
+        """None on memory."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
 class Allocate:
     """A new Ref, the result, holding the value of an atom (None: nothing yet)."""
 
@@ -224,6 +253,8 @@ Operation = (
     | Wait
     | ReadSemaphore
     | BarrierSemaphore
+    | FetchAndAdd
+    | SubcoreBarrier
     | Allocate
     | Free
     | Pure

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from stateful._jax.jaxprs import Literal, Var
-from stateful._jax.transforms import SelectTransform, TransformedRef
+from stateful._jax.transforms import SelectTransform, TransformedRef, depends_on_core
 from stateful.terms import Term
 from stateful.types import View
 
@@ -55,6 +55,8 @@ class Recipe:
     def of(ref: Any, transforms: Any = (), exact: bool = True) -> Recipe:
         """The recipe of a Ref atom, or of a ``TransformedRef`` of one, with further transforms."""
         steps = tuple(transforms or ())
+        if any(depends_on_core(t) for t in steps):
+            return Recipe(_of_the_core, (), exact)
         if not isinstance(ref, TransformedRef):
             return Recipe(lambda value: value(ref), steps, exact)
         if ref.multiref:
@@ -100,6 +102,10 @@ def _read(atom: Atom, known: dict[Atom, Term | None]) -> Term | None:
     if isinstance(atom, Literal):
         return int(atom.val) if not getattr(atom.val, "shape", ()) else None
     return known.get(atom)
+
+
+def _of_the_core(value: Value) -> View:
+    raise UndecidedRef("a slice of shared memory that depends on the subcore has no model")
 
 
 def _selected(ref: Any) -> Callable[[Value], View]:

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from stateful import effects as fx
-from stateful._jax import jaxprs
+from stateful._jax import jaxprs, transforms
 from stateful._jax import primitives as p
 from stateful.errors import InvalidArgumentError
 from stateful.operations import (
@@ -24,6 +24,7 @@ from stateful.operations import (
     Accumulate,
     Allocate,
     BarrierSemaphore,
+    FetchAndAdd,
     Free,
     Load,
     Operation,
@@ -32,17 +33,19 @@ from stateful.operations import (
     Signal,
     StartCopy,
     Store,
+    SubcoreBarrier,
     Unmodelled,
     Wait,
     WaitCopy,
 )
 from stateful.recipes import Recipe, UndecidedRef, Value, scalar
-from stateful.types import ref_type
+from stateful.types import View, ref_type
 
 __all__ = [
     "Accumulate",
     "Allocate",
     "BarrierSemaphore",
+    "FetchAndAdd",
     "Free",
     "Load",
     "Operation",
@@ -51,6 +54,7 @@ __all__ = [
     "Signal",
     "StartCopy",
     "Store",
+    "SubcoreBarrier",
     "Unmodelled",
     "Wait",
     "WaitCopy",
@@ -260,6 +264,7 @@ def _dma_start(eqn: Any) -> Run:
     read_sem, written_sem = Recipe.maybe(source_sem), Recipe.maybe(target_sem)
     where = _device(device, eqn.params["device_id_type"])
     add, priority = bool(eqn.params["add"]), int(eqn.params["priority"])
+    indices = [Recipe.of(r) for end in (source, target) for r in transforms.index_refs(end)]
 
     def run(value: Value) -> tuple[Operation, ...]:
         from_, to = read(value), written(value)
@@ -274,6 +279,7 @@ def _dma_start(eqn: Any) -> Run:
                 where and where(value),
                 add,
                 priority,
+                tuple(index(value) for index in indices),
             ),
         )
 
@@ -416,6 +422,23 @@ def _sc_scatter(eqn: Any) -> Run:
     return lambda value: (Store(view(value), new, masked=True),)
 
 
+def _sc_fetch_and_add(eqn: Any) -> Run:
+    ref, _, *indices, subcore = eqn.invars
+    which, at = scalar(subcore), [scalar(i) for i in indices]
+
+    def run(value: Value) -> tuple[Operation, ...]:
+        base = value(ref)
+        view = base.element(tuple(read(value) for read in at)) if isinstance(base, View) else base
+        return (FetchAndAdd(view, which(value)),)
+
+    return run
+
+
+def _sc_barrier(eqn: Any) -> Run:
+    made = (SubcoreBarrier(),)
+    return lambda value: made
+
+
 def _gpu_store(eqn: Any) -> Run:
     ref, new, *rest = eqn.invars
     view = Recipe.of(ref, jax.tree.unflatten(eqn.params["tree"], rest))
@@ -473,7 +496,6 @@ _table.update(
             (p.get_global, _unmodelled("memory that outlives the kernel call has no model")),
             (p.accum_grad_in_ref, _unmodelled("occurs inside automatic differentiation only")),
             (p.jaxpr_call, _unmodelled("pipelined bodies of Mosaic GPU have no model")),
-            (p.pipeline_body, _unmodelled("occurs inside the lowering of emit_pipeline only")),
             *((x, _pure) for x in _PURE),
         )
         if primitive is not None
@@ -485,9 +507,8 @@ _SPARSE_CORE: dict[str, Callable[[Any], Run]] = {
     "swap_p": _sc_swap,
     "gather_p": _sc_gather,
     "scatter_p": _sc_scatter,
-    "barrier_p": _unmodelled("the barrier of the vector subcores has no model"),
-    "fetch_and_add_p": _unmodelled("atomics on another subcore's memory have no model"),
-    "parallel_loop_p": _unmodelled("a loop whose iterations may overlap has no model"),
+    "barrier_p": _sc_barrier,
+    "fetch_and_add_p": _sc_fetch_and_add,
 }
 _SPARSE_CORE_PURE = (
     "bitcast_p", "scan_count_p", "masked_cummax_p", "masked_cummin_p", "masked_cumsum_p", "masked_sort_p",

@@ -86,12 +86,17 @@ def memory_space(space: Any) -> MemorySpace:
 
 @dataclass(frozen=True, slots=True)
 class RefType:
-    """Shape, dtype name, memory space, and the kind of semaphore where it holds semaphores."""
+    """Shape, dtype name, memory space, and the kind of semaphore where it holds semaphores.
+
+    ``core`` is the kind of core (as in :attr:`stateful.kernel_forms.Program.core`) whose memory it is, where the
+    program says so; None for memory of whichever core runs.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     space: MemorySpace
     semaphore: SemaphoreKind | None = None
+    core: str | None = None
 
     def __str__(self) -> str:
         what = f"{self.semaphore.value} semaphore" if self.semaphore else self.dtype
@@ -105,10 +110,11 @@ def ref_type(aval: Any) -> RefType:
     dtype = getattr(inner, "dtype", None)
     name = str(getattr(dtype, "name", dtype))
     semaphore = _SEMAPHORE_NAMES.get(name)
-    space = memory_space(getattr(aval, "memory_space", None))
+    given = getattr(aval, "memory_space", None)
+    space = memory_space(given)
     if semaphore is not None and space is MemorySpace.DEFAULT:
         space = MemorySpace.SEMAPHORE
-    return RefType(shape, name, space, semaphore)
+    return RefType(shape, name, space, semaphore, jt.core_of(given))
 
 
 def item_bits(dtype: str) -> int:
@@ -446,6 +452,13 @@ class View:
 
     def __str__(self) -> str:
         return str(self.region)
+
+    def element(self, indices: tuple[Term | None, ...]) -> View:
+        """One element of an untransformed Ref; anywhere along a dimension whose index is None."""
+        ranges, exact = list(self.ranges), self.exact
+        for d, i in enumerate(indices):
+            ranges[d], exact = _narrowed(ranges[d], i, 1, 1, exact)
+        return self._with(ranges=tuple(ranges), axes=(), loose=(), exact=exact)
 
     def transformed(self, transforms: tuple[Any, ...], read: Read) -> View:
         """The view through JAX transform objects; ``read(atom)`` gives the term of an index, None if unknown."""

@@ -15,9 +15,11 @@ from types import MappingProxyType
 from typing import Any
 
 from asyncops.checker import pipelines, scalars
+from asyncops.checker.cores import Station, is_first, owner, stations
 from asyncops.checker.events import Location, Site
 from asyncops.checker.memory import Buffer, Cells
 from asyncops.checker.parallel import parallel_axes
+from asyncops.checker.recording import Gate
 from asyncops.checker.skeleton import (
     ArrayValue,
     Interpreter,
@@ -48,11 +50,17 @@ class KernelCall:
     pipeline: Any = None
     unused: frozenset[int] = frozenset()  # results that the program drops
     at_entry: Cells | None = None  # what the call's own memory held when it was entered
+    station: Station | None = None  # the core of a mesh that runs it
 
     @property
     def name(self) -> str:
         """The kernel's name."""
         return self.form.name
+
+    @property
+    def body(self) -> Any:
+        """What the core runs."""
+        return (self.station.program if self.station is not None else self.form.programs[0]).body
 
 
 class KernelInterpreter(Interpreter):
@@ -74,11 +82,14 @@ class KernelInterpreter(Interpreter):
         static = form.form
         if static.backend != "tpu":
             raise Unmodelled(f"kernel {static.name} is for {static.backend}, which is not modelled", location)
-        if len(static.programs) != 1 or static.programs[0].axes:
-            raise Unmodelled(f"kernel {static.name} runs on several cores, which is not modelled", location)
         self.kernel_names[static.name] = None
         call = KernelCall(state.calls, static, location, stack)
         state.calls += 1
+        outer_place, everybody = state.place, stations(static)
+        takes_part = state.place.slot < max(1, len(everybody))
+        if everybody:
+            call.station = everybody[state.place.slot if takes_part else 0]
+            state.place = call.station.seen_from(state.place)
         live = self.live_results.get(id(eqn), range(len(eqn.outvars)))
         call.unused = frozenset(i for i in range(len(eqn.outvars)) if i not in live)
         outer_call, outer_moment, outer_grid = state.call, state.moment, state.grid
@@ -86,44 +97,64 @@ class KernelInterpreter(Interpreter):
         if call.number:
             state.moment = outer_moment.inside("call", call.number)
         arguments, outputs = self._bind(call, form, value, state)
-        # A semaphore that the kernel returns is a future: it may hold a count, and lives on.
         call.at_entry = state.cells.fork()
-        own = [b for b in call.buffers if b.role != "operand" and not (b.role == "result" and b.is_semaphore)]
-        self.enter(state, call, own)
-        paths = self._grid(call, form, value, arguments, state)
+        paths = [state]
+        if takes_part:
+            self.enter(state, call)
+            paths = self._grid(call, form, value, arguments, state)
         results: list[Outcome] = []
         for path in paths:
-            self.leave(path, call, own)
+            if takes_part:
+                self.leave(path, call)
+            path.place = outer_place
             path.call, path.moment, path.grid = outer_call, outer_moment, outer_grid
             results.append((outputs, path))
         return results
 
-    def enter(self, state: State, call: KernelCall, buffers: Sequence[Buffer]) -> None:
-        """The kernel starts on this core."""
+    def enter(self, state: State, call: KernelCall) -> None:
+        """The kernel starts on this core. The cores of a mesh start together."""
         site = Site(call.location, state.moment, call.name, call.stack)  # type: ignore[arg-type]
-        self.machine.mark(state, "enter", call, call.buffers, site)
+        self.machine.mark(state, "enter", call, self.marked(call.buffers, state), site)
+        if call.station is not None:
+            self.machine.barrier(state, Gate("enter", call.number, state.place.device))
         if has_entry_barrier(call.form):
-            self.machine.barrier(state, call.number)
+            self.machine.barrier(state, Gate("enter", call.number))
 
-    def leave(self, state: State, call: KernelCall, buffers: Sequence[Buffer]) -> None:
-        """The kernel ends on this core."""
+    def leave(self, state: State, call: KernelCall) -> None:
+        """The kernel ends on this core: on a mesh, when all of its cores have come to their end."""
         site = Site(call.location, state.moment, call.name, call.stack)  # type: ignore[arg-type]
-        self.machine.mark(state, "exit", call, buffers, site)
+        if call.station is not None:
+            self.machine.barrier(state, Gate("exit", call.number, state.place.device))
+        # A semaphore that the kernel returns is a future: it may hold a count, and lives on.
+        own = [b for b in call.buffers if b.role != "operand" and not (b.role == "result" and b.is_semaphore)]
+        self.machine.mark(state, "exit", call, self.marked(own, state), site)
+
+    def owner(self, type_: RefType, state: State, shared_along: Sequence[Any] = ()) -> Any:
+        """Whose memory a new Ref of this type is."""
+        return owner(type_, state.place, shared_along)
+
+    def marked(self, buffers: Sequence[Buffer], state: State) -> Sequence[Buffer]:
+        """What cores share, the first of them tells of."""
+        call, core = state.call, state.place.core
+        if core is None or call is None or call.station is None:
+            return buffers
+        everybody = stations(call.form)
+        return [b for b in buffers if b.core == core or is_first(call.station, b.core, everybody)]
 
     # -- binding --
 
     def _bind(
         self, call: KernelCall, form: Any, value: Any, state: State
     ) -> tuple[list[Any], tuple[Any, ...]]:
-        static, program = form.form, form.form.programs[0]
-        labels = names.variable_names(program.body.jaxpr)
-        call.has_copies = uses_copies(program.body.jaxpr)
+        static, body = form.form, call.body
+        labels = names.variable_names(body.jaxpr)
+        call.has_copies = uses_copies(body.jaxpr)
         arguments: list[Any] = [
             self._constant(a, value, call, i, state) for i, a in enumerate(form.constants)
         ]
         position = len(arguments)
         for i, atom in enumerate(form.scalars):
-            variable = program.body.inputs[position + i]
+            variable = body.inputs[position + i]
             arguments.append(
                 self._scalar(value(atom), variable, labels[position + i], call, i, state).whole()
             )
@@ -148,8 +179,7 @@ class KernelInterpreter(Interpreter):
     def _own(
         self, call: KernelCall, name: str, type_: RefType, path: tuple[Any, ...], state: State, role: str
     ) -> Buffer:
-        place = state.place
-        core = None if type_.space in (MemorySpace.HBM, MemorySpace.ANY) else place.core
+        place, core = state.place, self.owner(type_, state)
         buffer = self.memory.buffer(name, type_, place.device, core, ("call", call.number, *path), role)
         call.buffers.append(buffer)
         state.cells.contents.pop(buffer, None)
@@ -294,7 +324,7 @@ class KernelInterpreter(Interpreter):
 
     def run_body(self, call: KernelCall, arguments: list[Any], state: State) -> list[State]:
         """One grid step's body."""
-        return [path for _, path in self.run(call.form.programs[0].body, arguments, state)]
+        return [path for _, path in self.run(call.body, arguments, state)]
 
     def load(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
         """A load; the pipeline hears of loads from windows."""
@@ -323,8 +353,11 @@ class KernelInterpreter(Interpreter):
 
     def _tell_pipeline(self, view: View, write: bool, masked: bool, state: State, site: Site) -> None:
         flow = state.call.pipeline if state.call is not None else None
-        if flow is not None and view.root.role == "window":  # type: ignore[attr-defined]
+        role = view.root.role  # type: ignore[attr-defined]
+        if flow is not None and role == "window":
             flow.touched(state, view, write, masked, site)
+        elif flow is not None and role == "scalar" and write:
+            flow.changed_scalars.append(site)
 
     def index_map(
         self, window: Any, step: Sequence[Any], arguments: list[Any], call: KernelCall, state: State
@@ -373,6 +406,8 @@ def uses(jaxpr: Any, test: Callable[[Any], bool]) -> bool:
 
 def _equation_uses(eqn: Any, test: Callable[[Any], bool]) -> bool:
     form = ho.normal_form(eqn)
+    if isinstance(form, ho.Pipeline) and test is _is_asynchronous:
+        return True
     if form is not None:
         return any(uses(b.jaxpr, test) for b in bodies_of(form))
     return test(eqn)

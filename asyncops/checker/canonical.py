@@ -134,6 +134,7 @@ class Walk:
             self.region(d.source), self.region(d.destination), self.key(d.source_semaphore),
             self.key(d.destination_semaphore),
             self.term(d.source_amount), self.term(d.destination_amount), d.accumulate, d.kind, d.site,
+            tuple(self.region(r) for r in d.indices), d.alike,  # type: ignore[misc]
         )  # fmt: skip
         return InFlight(draft, c.reading, c.writing)
 
@@ -262,6 +263,7 @@ def live_symbols(carry: Sequence[Any], state: State) -> set[Atom]:
     for copy in state.machine.copies:
         look(copy.draft.source)
         look(copy.draft.destination)
+        look(copy.draft.indices)
         look((copy.draft.source_amount, copy.draft.destination_amount))
     for key, count in state.machine.counts.items():
         look((key.index, count.signalled, count.waited))

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
 from asyncops.checker import contracts, scalars
-from asyncops.checker.calls import KernelInterpreter
+from asyncops.checker.cores import addressed
 from asyncops.checker.events import Site
 from asyncops.checker.memory import Buffer
+from asyncops.checker.meshes import MeshInterpreter
 from asyncops.checker.recording import Problem
 from asyncops.checker.skeleton import ArrayValue, Outcome, Place, State, Unmodelled
 from stateful import terms
@@ -32,64 +34,93 @@ def device_axes(mesh: dict[str, int], device: int) -> tuple[tuple[str, int, int]
     return tuple((name, int(i), size) for (name, size), i in zip(mesh.items(), index))
 
 
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """The device that a remote operation means, and how to tell whose memory it means there."""
+
+    device: int
+    owner: Callable[[Buffer], Any]
+
+
 class Topology:
-    """Resolves ``device_id`` and core arguments to device numbers."""
+    """Resolves ``device_id`` and core arguments to devices and cores."""
 
     def __init__(self, policy: Any):
         self.policy = policy
         self.machine: Any = None
 
-    def target(self, state: State, device: Any, site: Site, core: Any = None) -> tuple[int, int | None]:
-        """(device, core) that a remote operation of this state means."""
+    def target(self, state: State, device: Any, site: Site, core: Any = None) -> Target:
+        """What a remote operation of this state means: ``device`` and ``core`` as the kernel wrote them."""
         place: Place = state.place
-        if device is None:
-            return place.device, self._core(state, core)
         mesh_axes = [a for a in place.axes if a[0] not in place.core_axes]
+        number, named = place.device, {}
+        if device is not None:
+            number, named = self._device(state, device, mesh_axes, site)
+        if core is not None:
+            if len(place.core_axes) != 1:
+                raise Unmodelled(
+                    "a signal to a core by its number, outside a mesh of cores with one axis", site.location
+                )
+            named = {place.core_axes[0]: core}
+
+        def read(term: Any, count: int) -> int:
+            return self._value(state, term, count, site, "core index", f"the {count} cores of its axis")
+
+        def owned(buffer: Buffer) -> Any:
+            if buffer.core is None:
+                return None
+            programs = state.call.form.programs if state.call is not None else ()
+            return addressed(buffer.type, place, programs, named, read)
+
+        return Target(number, owned)
+
+    def _device(
+        self, state: State, device: Any, mesh_axes: list[tuple[str, int, int]], site: Site
+    ) -> tuple[int, dict[str, Any]]:
+        """The number of the device, and the indices along axes of cores."""
         if device.kind == "logical" and not isinstance(device.value, tuple | dict):
             count = math.prod(size for _, _, size in mesh_axes) if mesh_axes else 1
-            number = self._value(state, device.value, count, site)
-            return number, self._core(state, core)
+            return self._value(state, device.value, count, site), {}
         coordinates = {name: index for name, index, _ in mesh_axes}
         given = device.value
         if not isinstance(given, dict):
             given = dict(zip(coordinates, given if isinstance(given, tuple) else (given,)))
+        named: dict[str, Any] = {}
         for name, term in given.items():
-            self._place(state, name, term, coordinates, mesh_axes, site)
-            if name in place.core_axes:
-                core = term
+            if not self._place(state, name, term, coordinates, mesh_axes, site):
+                named[name[0] if isinstance(name, tuple) else name] = term
         number = 0
         for name, _, size in mesh_axes:
             number = number * size + coordinates[name]
-        return number, self._core(state, core)
+        return number, named
 
     def _place(
         self, state: State, name: Any, term: Any, coordinates: dict[str, int], axes: Any, site: Site
-    ) -> None:
+    ) -> bool:
+        """Puts a coordinate in its place; False where the axis is none of the mesh."""
         joined = name if isinstance(name, tuple) else (name,)
         sizes = [size for axis in joined for n, _, size in axes if n == axis]
         if len(sizes) != len(joined):
-            return
+            return False
         flat = self._value(state, term, math.prod(sizes), site)
         for axis, index in zip(joined, np.unravel_index(flat, sizes)):
             coordinates[axis] = int(index)
+        return True
 
-    def _value(self, state: State, term: Any, count: int, site: Site) -> int:
+    def _value(
+        self, state: State, term: Any, count: int, site: Site, what: str = "device id", of: str = ""
+    ) -> int:
         value = self.policy.concretise(state, term, 0, count - 1)
         if not 0 <= value < count:
             self.machine.problem(state, Problem(
-                "AO305", f"device id {value} is outside the mesh of {count} devices", site,
+                "AO305", f"{what} {value} is outside {of or f'the mesh of {count} devices'}", site,
                 "wrap the neighbour's index with lax.rem(index + size, size)",
             ))  # fmt: skip
             value %= count
         return value
 
-    def _core(self, state: State, core: Any) -> int | None:
-        if core is None or state.place.core is None:
-            return state.place.core
-        return self.policy.concretise(state, core)
 
-
-class ProgramInterpreter(KernelInterpreter):
+class ProgramInterpreter(MeshInterpreter):
     """Runs a whole program as one device."""
 
     values_known = False

@@ -91,6 +91,10 @@ def progressions_meet(a: tuple[int, int, int], b: tuple[int, int, int]) -> bool:
     return low <= first <= high
 
 
+ATOMIC = "atomic"
+"""``alike`` of what adds to memory in one step."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Copy:
     """One copy in flight. Semaphores are hashable identities (device included); amounts are counts on them.
@@ -98,6 +102,9 @@ class Copy:
     ``source_semaphore`` is full at READ_DONE, ``destination_semaphore`` at WRITE_DONE; either may be None.
     ``accumulate``: the destination is read, too (``dma_start(add=True)``).
     ``kind`` tells who issued it: ``"dma"``, ``"remote"``, or ``"pipeline"`` (generated for a block spec).
+    ``indices``: what else is read while the copy reads its source (which elements to gather or scatter).
+    Two writes do not conflict where both have the same ``alike``, not None: they write the same values, or add to
+    what is there (``ATOMIC``).
     """
 
     source: Box | None
@@ -110,6 +117,8 @@ class Copy:
     kind: str = "dma"
     site: Site = NOWHERE
     name: str = ""
+    indices: tuple[Box, ...] = ()
+    alike: Hashable = None
 
 
 class Half(enum.Enum):
@@ -121,11 +130,12 @@ class Half(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """A core reads or writes a box; instantaneous."""
+    """A core reads or writes a box; instantaneous. ``alike``: as for :class:`Copy`."""
 
     box: Box
     write: bool
     site: Site = NOWHERE
+    alike: Hashable = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

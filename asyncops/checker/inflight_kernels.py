@@ -88,6 +88,8 @@ def bindings(form: Any) -> tuple[tuple[Any, ...], ...]:
         return (*form.cond_consts, *form.carry), (*form.body_consts, *form.carry)
     if isinstance(form, ho.Scan):
         return ((*form.consts, *form.carry, *form.xs),)
+    if isinstance(form, ho.ParallelLoop):
+        return (form.consts,)
     return (form.operands,)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from asyncops.checker import scalars
 from stateful import terms
+from stateful.memories import Namer
 from stateful.types import MemorySpace, RefType, Region, View
 
 Path = tuple[Hashable, ...]
@@ -39,7 +40,7 @@ class Buffer:
         "type",
     )
 
-    def __init__(self, name: str, type_: RefType, device: int, core: int | None, path: Path, role: str):
+    def __init__(self, name: str, type_: RefType, device: int, core: Any, path: Path, role: str):
         self.name, self.type, self.device, self.core, self.path, self.role = (
             name,
             type_,
@@ -74,11 +75,12 @@ class Memory:
     """All buffers of a run, by device, core and path."""
 
     def __init__(self) -> None:
-        self._buffers: dict[tuple[int, int | None, Path], Buffer] = {}
+        self._buffers: dict[tuple[int, Any, Path], Buffer] = {}
+        self.volatile: set[Path] = set()  # what other cores change while a core runs
+        self.namer = Namer()
+        self.ref_names: dict[int, str] = {}  # by the equation that makes the Ref
 
-    def buffer(
-        self, name: str, type_: RefType, device: int, core: int | None, path: Path, role: str
-    ) -> Buffer:
+    def buffer(self, name: str, type_: RefType, device: int, core: Any, path: Path, role: str) -> Buffer:
         """The buffer with that path on that device, made where it is new."""
         key = (device, core, path)
         found = self._buffers.get(key)
@@ -86,7 +88,7 @@ class Memory:
             found = self._buffers[key] = Buffer(name, type_, device, core, path, role)
         return found
 
-    def counterpart(self, buffer: Buffer, device: int, core: int | None) -> Buffer:
+    def counterpart(self, buffer: Buffer, device: int, core: Any) -> Buffer:
         """The buffer that ``buffer`` is on another device or core."""
         core = None if buffer.core is None else core
         found = self.buffer(buffer.name, buffer.type, device, core, buffer.path, buffer.role)
@@ -243,7 +245,8 @@ def _distinct(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
 
 def _unique_name(buffer: Buffer) -> str:
     place = "" if buffer.device == 0 else f"@device{buffer.device}"
-    return f"{buffer.name}{place}"
+    core = "" if buffer.core is None else f"@{buffer.core}"
+    return f"{buffer.name}{place}{core}"
 
 
 PER_CORE_SPACES = {MemorySpace.VMEM, MemorySpace.SMEM, MemorySpace.SEMAPHORE, MemorySpace.CMEM}

@@ -241,6 +241,9 @@ class _Walk:
                 started.append(self.start(call, form.form, fact, where, operands, state))
             else:
                 over += self.wait(call, fact, where, state)
+        for flight in started:
+            if flight not in state.open:
+                self.facts.flights.pop(flight, None)  # over before the kernel ends
         return started, frozenset(over)
 
     def start(

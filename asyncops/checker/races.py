@@ -57,12 +57,14 @@ def uses_of(program: Program, core: int, position: int) -> list[Use]:
         return [Use(begin, begin, event.box, event.write, event)]
     uses: list[Use] = []
     if isinstance(event, Start):
+        read = Point(core, position, Half.READ_DONE)
         if event.copy.source is not None:
-            uses.append(Use(begin, Point(core, position, Half.READ_DONE), event.copy.source, False, event))
+            uses.append(Use(begin, read, event.copy.source, False, event))
         if event.copy.destination is not None:
             uses.append(
                 Use(begin, Point(core, position, Half.WRITE_DONE), event.copy.destination, True, event)
             )
+        uses += [Use(begin, read, box, False, event) for box in event.copy.indices]
     return uses
 
 
@@ -79,6 +81,7 @@ class _Entry:
     clock: Clock
     witnesses: list[Witness] | None
     shape: int = 0
+    alike: Hashable = None
 
     def over_before(self, other: _Entry) -> bool:
         if self.witnesses is None:
@@ -118,14 +121,19 @@ def _by_buffer(clocks: Clocks, completions: Completions) -> dict[Hashable, list[
             rank = known + position
             if isinstance(event, Access):
                 box = event.box
-                found[box.buffer].append(_Entry(rank, core, position, 0, event.write, box, clock, None))
+                entry = _Entry(rank, core, position, 0, event.write, box, clock, None)
+                entry.alike = event.alike
+                found[box.buffer].append(entry)
             elif isinstance(event, Start):
                 halves = completions.halves[core, position]
-                boxes = ((event.copy.source, halves[0]), (event.copy.destination, halves[1]))
+                copy = event.copy
+                boxes = [(copy.source, halves[0]), (copy.destination, halves[1])]
+                boxes += [(box, halves[0]) for box in copy.indices]
                 for part, (box, half) in enumerate(pair for pair in boxes if pair[0] is not None):
                     assert box is not None
                     write = half.half is Half.WRITE_DONE
                     entry = _Entry(rank, core, position, part, write, box, clock, half.witnesses)
+                    entry.alike = copy.alike if write else None
                     found[box.buffer].append(entry)
     return found
 
@@ -158,7 +166,12 @@ def _still_open(live: dict[int, list[_Entry]], entry: _Entry, neighbours: list[s
             found += remaining
         else:
             del live[shape]
-    return [o for o in found if (o.core, o.position) != (entry.core, entry.position)]
+    return [
+        o
+        for o in found
+        if (o.core, o.position) != (entry.core, entry.position)
+        and (entry.alike is None or o.alike != entry.alike)
+    ]
 
 
 def _number_shapes(entries: list[_Entry]) -> list[set[int]]:

@@ -7,12 +7,13 @@ model in and gives the concrete :class:`~asyncops.checker.events.Program`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from asyncops.checker import events
-from asyncops.checker.events import Box, Site
+from asyncops.checker.events import ATOMIC, Box, Site
 from asyncops.checker.memory import Buffer, Memory
 from stateful import terms
 from stateful.types import Region, SemaphoreKind, View
@@ -85,16 +86,36 @@ class Entry:
     coordinates: tuple[Any, ...] = ()
     call: Any = None
     op: Any = None
+    core: Any = None
+    alike: Hashable = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A point that cores pass together: of a call, on one device or (None) on all.
+
+    ``group`` and ``turn`` tell the barriers inside a kernel apart; ``members``: how many cores have to come (0: those
+    that do).
+    """
+
+    kind: str
+    call: int
+    device: int | None = None
+    group: Hashable = None
+    turn: int = 0
+    members: int = 0
 
 
 @dataclass(slots=True)
 class Trace:
-    """What one core did."""
+    """What one core did. ``slot`` is the number of the core among those that run the program on its device."""
 
     device: int
-    core: int | None
+    slot: int = 0
     entries: list[Entry] = field(default_factory=list)
-    barriers: dict[int, int] = field(default_factory=dict)  # call number -> index of its enter mark
+    barriers: dict[Gate, int] = field(
+        default_factory=dict
+    )  # the entry after which the core waits for the others
     problems: list[Any] = field(default_factory=list)
 
     def fork(self) -> Trace:
@@ -115,6 +136,8 @@ class CopyDraft:
     accumulate: bool
     kind: str
     site: Site
+    indices: tuple[Region, ...] = ()
+    alike: Hashable = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +150,7 @@ class Problem:
     help: str = ""
     related: tuple[tuple[str, Any], ...] = ()
     test: Callable[[Mapping[Any, int]], bool] | None = None
+    condition: Any = True  # a predicate: where it is false the defect is not there
 
     def text(self, model: Mapping[Any, int]) -> str:
         """The message, with the values of a model in place of symbols."""
@@ -139,17 +163,33 @@ class Recorder:
     def __init__(self, memory: Memory, policy: Any, topology: Any):
         self.memory, self.policy, self.topology = memory, policy, topology
         self.events_left = MAX_EVENTS
+        self.assumptions: dict[str, None] = {}
+
+    def assume(self, text: str) -> None:
+        """The verdict rests on something that is not checked."""
+        self.assumptions[text] = None
 
     def _add(self, state: Any, entry: Entry) -> None:
         entry.coordinates = tuple(index for index, _ in state.grid)
-        entry.call = state.call
+        entry.call, entry.core = state.call, state.place.core
         trace: Trace = state.machine
+        if entry.core is not None:
+            self._compare(state, entry, len(trace.entries))
         trace.entries.append(entry)
         self.events_left -= 1
         if self.events_left < 0:
             from asyncops.checker.skeleton import OutOfBudget
 
             raise OutOfBudget("too many events")
+
+    def _compare(self, state: Any, entry: Entry, position: int) -> None:
+        """Cores whose program does not tell them apart write the same values, which does no harm."""
+        station = state.call.station
+        alike = (state.call.number, station.program.core, position, station.told_apart)
+        if entry.kind == "access" and entry.write and entry.alike is None:
+            entry.alike = alike
+        elif entry.kind == "start" and entry.copy.alike is None and not entry.copy.accumulate:
+            entry.copy.alike = alike
 
     def problem(self, state: Any, problem: Problem) -> None:
         """Reports a defect seen at once."""
@@ -166,21 +206,22 @@ class Recorder:
         kind = "dma"
         if op.device is not None:
             kind = "remote"
-            device, core = self.topology.target(state, op.device, site)
-            destination, receive = self._moved(destination, device, core), self._moved(receive, device, core)
+            target = self.topology.target(state, op.device, site)
+            destination, receive = self._moved(destination, target), self._moved(receive, target)
         assert destination is not None
         draft = CopyDraft(
             op.source.region, destination.region, self.key(state, op.source_semaphore), self.key(state, receive),
-            op.source_amount, op.destination_amount, op.add, kind, site,
+            op.source_amount, op.destination_amount, op.add, kind, site, *further(op, state),
         )  # fmt: skip
         self._add(state, Entry("start", site, copy=draft, op=op))
         state.cells.disturb(op.destination.root)
 
-    def _moved(self, view: View | None, device: int, core: int | None) -> View | None:
+    def _moved(self, view: View | None, target: Any) -> View | None:
+        """The view on another device or core."""
         if view is None:
             return None
-        root = self.memory.counterpart(view.root, device, core)  # type: ignore[arg-type]
-        return view._with(root=root)
+        root: Buffer = view.root  # type: ignore[assignment]
+        return view._with(root=self.memory.counterpart(root, target.device, target.owner(root)))
 
     def key(self, state: Any, view: View | None) -> SemaphoreKey | None:
         """The identity of the semaphore that a view names."""
@@ -199,8 +240,7 @@ class Recorder:
         self.check_semaphore_types(state, op, site)
         view = op.semaphore
         if op.device is not None or op.core is not None:
-            device, core = self.topology.target(state, op.device, site, op.core)
-            view = self._moved(view, device, core)
+            view = self._moved(view, self.topology.target(state, op.device, site, op.core))
         self._add(state, Entry("signal", site, semaphore=self.key(state, view), amount=op.amount))
 
     def signal_key(self, state: Any, key: SemaphoreKey, amount: Any, site: Site) -> None:
@@ -215,9 +255,24 @@ class Recorder:
         """A wait that the block pipeline makes."""
         self._add(state, Entry("wait", site, semaphore=key, amount=amount))
 
-    def barrier(self, state: Any, number: int) -> None:
-        """All devices enter call ``number`` before any goes on."""
-        state.machine.barriers[number] = len(state.machine.entries) - 1
+    def barrier(self, state: Any, gate: Gate) -> None:
+        """Every core that comes to the gate waits for the others."""
+        state.machine.barriers[gate] = len(state.machine.entries) - 1
+
+    def subcore_barrier(self, state: Any, buffer: Buffer, members: int, site: Site) -> None:
+        """Every subcore of a SparseCore comes here before any goes on."""
+        trace: Trace = state.machine
+        self._add(state, Entry("barrier", site, semaphore=SemaphoreKey(buffer, ()), amount=1))
+        gate = Gate("barrier", state.call.number, state.place.device, buffer.core, 0, members)
+        while gate in trace.barriers:
+            gate = dataclasses.replace(gate, turn=gate.turn + 1)
+        self.barrier(state, gate)
+
+    def atomic(self, state: Any, view: View, device: int, core: Any, site: Site) -> None:
+        """Memory of another core is changed in one step."""
+        root = self.memory.counterpart(view.root, device, core)  # type: ignore[arg-type]
+        region = view._with(root=root).region
+        self._add(state, Entry("access", site, region=region, write=True, alike=ATOMIC))
 
     def mark(self, state: Any, kind: str, what: Any, buffers: Sequence[Buffer], site: Site) -> None:
         """Enter, exit, allocate, free."""
@@ -244,6 +299,12 @@ def assume_sizes(state: Any, view: View) -> None:
     for _, size, _ in view.ranges:
         if type(size) is not int:
             state.path = state.path.assume(terms.le(0, size)) or state.path
+
+
+def further(op: Any, state: Any) -> tuple[tuple[Region, ...], Hashable]:
+    """What else a copy reads, and what its writes are ``alike``: SparseCores add in steps of their own."""
+    on_sparse_core = state.place.core is not None and state.place.core.kind.startswith("sc")
+    return tuple(view.region for view in op.indices), ATOMIC if op.add and on_sparse_core else None
 
 
 def out_of_bounds(view: View, site: Site) -> Problem:
@@ -334,6 +395,7 @@ def _copy(draft: CopyDraft, model: Mapping[Any, int], made: dict[int, events.Cop
             _placed_key(draft.destination_semaphore, model), _value(draft.source_amount, model),
             _value(draft.destination_amount, model),
             draft.accumulate, draft.kind, placed(draft.site, model), _copy_name(draft, model),
+            tuple(box_of(r.substituted(model)) for r in draft.indices), draft.alike,
         )  # fmt: skip
     return copy
 
@@ -350,10 +412,15 @@ def _semaphores(buffer: Buffer) -> list[SemaphoreKey]:
     return [SemaphoreKey(buffer, i) for i in index]
 
 
-def _event(entry: Entry, model: Mapping[Any, int], made: dict[int, events.Copy]) -> events.Event:
+def _event(
+    entry: Entry, model: Mapping[Any, int], made: dict[int, events.Copy], is_closed: bool = False
+) -> events.Event:
     site = placed(entry.site, model)
+    if is_closed and entry.kind == "barrier":
+        return events.Wait(entry.semaphore, 1, True, site)
     if entry.kind == "access":
-        return events.Access(_region(entry.region, model), entry.write, site)  # type: ignore[arg-type]
+        box = _region(entry.region, model)
+        return events.Access(box, entry.write, site, entry.alike)  # type: ignore[arg-type]
     if entry.kind == "start":
         return events.Start(_copy(entry.copy, model, made), site)
     if entry.kind == "signal":
@@ -376,16 +443,28 @@ def _placed_key(key: Any, model: Mapping[Any, int]) -> Any:
 def finish(traces: Sequence[Trace], models: Sequence[Mapping[Any, int]]) -> events.Program:
     """The concrete program of the traces, each with the values of its symbols."""
     made: dict[int, events.Copy] = {}
+    gates: dict[Gate, list[tuple[int, int]]] = defaultdict(list)
+    for c, trace in enumerate(traces):
+        for gate, index in trace.barriers.items():
+            gates[gate].append((c, index))
+    # A barrier that some core never comes to holds the others for ever, like a wait that nobody signals.
+    closed = {point for gate, points in gates.items() if len(points) < gate.members for point in points}
+    is_alone = len({t.device for t in traces}) == 1
     cores = tuple(
-        events.Core(t.device, tuple(_event(e, m, made) for e in t.entries), t.core or 0, _core_name(t))
-        for t, m in zip(traces, models)
+        events.Core(
+            t.device,
+            tuple(_event(e, m, made, (c, i) in closed) for i, e in enumerate(t.entries)),
+            t.slot,
+            _core_name(t, is_alone),
+        )
+        for c, (t, m) in enumerate(zip(traces, models))
     )
-    numbers = sorted({n for t in traces for n in t.barriers})
-    barriers = tuple(
-        tuple((c, t.barriers[n]) for c, t in enumerate(traces) if n in t.barriers) for n in numbers
-    )
-    return events.Program(cores, tuple(b for b in barriers if len(b) > 1))
+    barriers = tuple(tuple(points) for points in gates.values() if len(points) > 1)
+    return events.Program(cores, tuple(b for b in barriers if not closed.intersection(b)))
 
 
-def _core_name(trace: Trace) -> str:
-    return f"device {trace.device}" + ("" if trace.core is None else f" core {trace.core}")
+def _core_name(trace: Trace, is_alone: bool) -> str:
+    core = next((e.core for e in trace.entries if e.core is not None), None)
+    if core is None:
+        return f"device {trace.device}"
+    return str(core) if is_alone else f"device {trace.device} {core}"

@@ -15,6 +15,7 @@ import jax
 
 from asyncops.checker import blocks, events, findings, loops, paths, program, recording, tracking
 from asyncops.checker.analysis import Analysis, Finding, name_of
+from asyncops.checker.cores import most_cores
 from asyncops.checker.devices import ProgramInterpreter, Topology
 from asyncops.checker.events import Location
 from asyncops.checker.memory import Cells, Memory
@@ -128,7 +129,7 @@ class _Session:
         self.requires, self.structure = contract or (None, None)
         self.closed, self.args, self.values, self.calls = closed, args, values, calls
         self.compiler, self.memory = Compiler(), Memory()
-        self.devices = device_count(closed.jaxpr)
+        self.devices, self.cores = device_count(closed.jaxpr), most_cores(closed.jaxpr)
         self.live: dict[int, set[int]] = {}
         blocks.live_results(closed.jaxpr, [True] * len(closed.jaxpr.outvars), self.live)
         self.unknowns: dict[str, None] = {}
@@ -148,11 +149,11 @@ class _Session:
 
     def _run_kernels(self) -> None:
         """Every device and path, then the rules on every combination."""
-        if self.devices == 1:
+        if self.devices == 1 and self.cores == 1:
             self._run_forking()
             self._run_blocks()
             return
-        per_device = [self._paths(d)[0] for d in range(self.devices)]
+        per_device = [self._paths(d, c)[0] for d in range(self.devices) for c in range(self.cores)]
         if any(not runs for runs in per_device):
             return
         for combination in self._combinations(per_device):
@@ -213,7 +214,11 @@ class _Session:
         """The rules' word on something that looked wrong."""
         if suspect.key in self.decided:
             return
-        model = terms.find_model(suspect.conditions, budget=2000)
+        sensible, doubted = self._without_negatives(suspect.conditions)
+        if sensible is None:
+            self.assumptions[doubted] = None
+            return
+        model = terms.find_model(sensible, budget=2000)
         if model is None:
             self.undecided.setdefault(
                 suspect.key, f"no values were found for which {_text(suspect)} happens, nor excluded"
@@ -231,6 +236,19 @@ class _Session:
         else:
             self.undecided.setdefault(suspect.key, f"{_text(suspect)} could not be decided")
 
+    def _without_negatives(self, conditions: Conditions) -> tuple[Conditions | None, str]:
+        """The conditions where what comes from outside is not negative: no finding rests on a negative length or index.
+
+        None where they say it is; then also what is taken for granted.
+        """
+        for fact in list(conditions.facts()):
+            for s in sorted(terms.symbols(fact), key=lambda s: s.text):
+                narrowed = conditions.assume(terms.le(0, terms.Linear(((s, 1),), 0)))
+                if narrowed is None:
+                    return None, f"{s.arguments[0] if s.arguments else s} is never negative"
+                conditions = narrowed
+        return conditions, ""
+
     # -- what depends on which step sees which block --
 
     def _run_blocks(self) -> None:
@@ -243,10 +261,10 @@ class _Session:
 
     # -- several devices: paths on each, combined --
 
-    def _paths(self, device: int, most: int = 64, limit: int = 100) -> tuple[list[Run], bool]:
-        """The runs of a device, and whether they are all there are."""
+    def _paths(self, device: int, slot: int = 0, most: int = 64, limit: int = 100) -> tuple[list[Run], bool]:
+        """The runs of a core of a device, and whether they are all there are."""
         try:
-            runs, complete = paths.explore_paths(lambda policy: self._one(device, policy), most, limit)
+            runs, complete = paths.explore_paths(lambda policy: self._one(device, slot, policy), most, limit)
         except (Unmodelled, OutOfBudget, terms.TermTooLargeError) as e:
             self.unknowns[str(e) or "a scalar expression grew too large to be followed"] = None
             return [], False
@@ -256,26 +274,24 @@ class _Session:
             )
         return runs, complete
 
-    def _one(self, device: int, policy: paths.PathPolicy) -> Run:
+    def _one(self, device: int, slot: int, policy: paths.PathPolicy) -> Run:
         topology = Topology(policy)
         recorder = recording.Recorder(self.memory, policy, topology)
         topology.machine = recorder
         run = ProgramInterpreter(policy, recorder, self.memory, self.compiler)
         self._set_up(run)
-        trace = recording.Trace(device, None)
-        state = State(Place(device), Cells(), Conditions(), trace)
+        trace = recording.Trace(device, slot)
+        state = State(Place(device, slot=slot), Cells(), Conditions(), trace)
         for _ in range(self.calls):
             arguments = run.arguments(self.closed, list(self.args), state)
             outcomes = run.run(self.closed, arguments, state)
             if not outcomes:
                 break
             state = outcomes[0][1]
+        self.assumptions.update(recorder.assumptions)
         return Run(trace, state.path, policy.narrowed)
 
     def _combinations(self, per_device: list[list[Run]]) -> Iterable[tuple[Run, ...]]:
-        if self.devices == 1:
-            yield from ((run,) for run in per_device[0])
-            return
         if math.prod(len(runs) for runs in per_device) > MOST_COMBINATIONS:
             self.unknowns["not every combination of paths on the devices was followed"] = None
             longest = max(len(runs) for runs in per_device)
@@ -288,7 +304,9 @@ class _Session:
 
     def fullest_run(self) -> events.Program | None:
         """Of a few combinations of the devices' paths, the one that can happen in which the most happens."""
-        per_device = [self._paths(d, most=8, limit=60)[0] for d in range(self.devices)]
+        per_device = [
+            self._paths(d, c, most=8, limit=60)[0] for d in range(self.devices) for c in range(self.cores)
+        ]
         if any(not runs for runs in per_device):
             return None
         for runs in per_device:

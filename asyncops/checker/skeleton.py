@@ -56,12 +56,17 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The device and core that runs, and where it sits on the mesh axes in scope."""
+    """The device and core that runs, and where it sits on the mesh axes in scope.
+
+    ``core`` is the core of a kernel over a mesh of cores (:mod:`.cores`), None elsewhere. ``slot`` numbers the cores
+    that run the program: in each kernel the core of that number, if it has so many.
+    """
 
     device: int = 0
-    core: int | None = None
+    core: Any = None
     axes: tuple[tuple[str, int, int], ...] = ()  # (name, index, size), mesh axes then core axes
     core_axes: tuple[str, ...] = ()
+    slot: int = 0
 
     def axis(self, name: str) -> tuple[int, int]:
         """(index, size) along a named axis."""
@@ -134,8 +139,9 @@ class Body:
 
 _HANDLERS: dict[type, str] = {
     ho.Call: "run_call", ho.Branch: "run_branch", ho.While: "run_while", ho.Scan: "run_scan",
-    ho.Scoped: "run_scoped", ho.RunState: "run_state", ho.Kernel: "run_kernel", ho.ShardMap: "run_shard_map",
-    ho.Pipeline: "run_pipeline",
+    ho.ParallelLoop: "run_parallel_loop", ho.Scoped: "run_scoped", ho.RunState: "run_state",
+    ho.Kernel: "run_kernel", ho.ShardMap: "run_shard_map", ho.Pipeline: "run_pipeline",
+    ho.PipelineBody: "run_pipeline_body",
 }  # fmt: skip
 
 
@@ -332,7 +338,12 @@ def _higher_order_step(eqn: Any, form: Any, operands: list[int]) -> Callable[...
                 return scalars.concrete(atom.val)
             return env[place[atom]] if atom in place else atom
 
-        return getattr(run, handler)(form, value, state, eqn, location, stack)
+        outer = run.enclosing
+        if location is not None:
+            run.enclosing = (location, stack)
+        outcomes = getattr(run, handler)(form, value, state, eqn, location, stack)
+        run.enclosing = outer
+        return outcomes
 
     return step
 
@@ -355,14 +366,23 @@ class Machine(Protocol):
     def signal(self, state: Any, op: Any, site: Site) -> None:
         """A signal, here or elsewhere."""
 
-    def barrier(self, state: Any, number: int) -> None:
-        """All devices enter call ``number`` before any goes on."""
+    def barrier(self, state: Any, gate: Any) -> None:
+        """Every core that comes to the gate waits for the others."""
+
+    def subcore_barrier(self, state: Any, buffer: Buffer, members: int, site: Site) -> None:
+        """Every subcore of a SparseCore comes here before any goes on."""
+
+    def atomic(self, state: Any, view: View, device: int, core: Any, site: Site) -> None:
+        """Memory of another core is changed in one step."""
 
     def mark(self, state: Any, kind: str, what: Any, buffers: Sequence[Buffer], site: Site) -> None:
         """Enter, exit, allocate, free."""
 
     def check_bounds(self, state: Any, view: View, site: Site) -> None:
         """A view is about to be used."""
+
+    def assume(self, text: str) -> None:
+        """The verdict rests on something that is not checked."""
 
 
 class Interpreter:
@@ -372,6 +392,8 @@ class Interpreter:
         self.policy, self.machine, self.memory, self.compiler = policy, machine, memory, compiler
         self.steps_left = 5_000_000
         self._fresh = 0
+        # The nearest equation around with a line of the user's: JAX traces the bodies of its own helpers without one.
+        self.enclosing: tuple[Location | None, tuple[Location, ...]] = (None, ())
 
     # -- bodies --
 
@@ -464,6 +486,8 @@ class Interpreter:
         location: Location | None, stack: tuple[Location, ...],
     ) -> None:  # fmt: skip
         """An equation with effects: tells the machine, binds what it loads."""
+        if location is None:
+            location, stack = self.enclosing
         for operation in signatures.operations(eqn, value):
             handler = _OPERATIONS.get(type(operation))
             if handler is None:
@@ -504,7 +528,7 @@ class Interpreter:
         return None
 
     def start_copy(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
-        for view in (op.source, op.destination, op.source_semaphore, op.destination_semaphore):
+        for view in (op.source, op.destination, op.source_semaphore, op.destination_semaphore, *op.indices):
             if view is not None:
                 self.machine.check_bounds(state, view, site)
         self.machine.start(state, op, site)
@@ -536,6 +560,18 @@ class Interpreter:
         place = state.place
         buffer = self.memory.buffer("barrier semaphore", type_, place.device, place.core, path, "barrier")
         return buffer.whole()
+
+    def subcore_barrier(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
+        raise Unmodelled("a barrier of subcores outside a kernel over a mesh of cores", site.location)
+
+    def fetch_and_add(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
+        raise Unmodelled("an atomic addition outside a kernel over a mesh of cores", site.location)
+
+    def allocate(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
+        raise Unmodelled("a new Ref outside a kernel", site.location)
+
+    def free(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
+        raise Unmodelled("the end of a Ref outside a kernel", site.location)
 
     def pure(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
         return None
@@ -602,6 +638,42 @@ class Interpreter:
         stacked = len(eqn.outvars) - len(form.carry)
         return [(tuple(carry) + (None,) * stacked, path) for carry, path in paths]
 
+    def run_parallel_loop(
+        self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any
+    ) -> list[Outcome]:
+        """A counted loop whose iterations may overlap: taken for independent, as it demands, and run in order."""
+        where = f" ({location})" if location else ""
+        self.machine.assume(f"iterations of parallel_loop touch nothing that another one writes{where}")
+        outer = state.moment
+        consts = [value(c) for c in form.consts]
+        upper, by = scalars.as_term(value(form.upper)), scalars.as_term(value(form.step))
+        carry = (scalars.as_term(value(form.lower)), *(value(c) for c in form.carry))
+
+        def test(now: tuple[Any, ...], at: State) -> list[tuple[tuple[Any, ...], State, bool]]:
+            return [(now, s, goes_on) for goes_on, s in self.decide(at, terms.lt(now[0], upper))]
+
+        def step(now: tuple[Any, ...], at: State) -> list[Outcome]:
+            at.moment = outer.inside("iteration", now[0])
+            results = self.run(form.jaxpr, [*consts, *now], at)
+            return [((terms.add(now[0], by), *outs), s) for outs, s in results]
+
+        exits = self.loop(carry, state, test, step, False)
+        for _, s in exits:
+            s.moment = outer
+        return [(done[1:], s) for done, s in exits]
+
+    def loop(self, carry: tuple[Any, ...], state: State, test: Any, step: Any, short: bool) -> list[Outcome]:
+        """Runs ``step`` while ``test`` says so; the states in which the loop ends."""
+        finished: list[Outcome] = []
+        work: list[Outcome] = [(carry, state)]
+        while work:
+            for now, at, goes_on in test(*work.pop()):
+                if goes_on:
+                    work += step(now, at)
+                else:
+                    finished.append((now, at))
+        return self.merge(finished)
+
     def run_while(
         self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any
     ) -> list[Outcome]:
@@ -641,7 +713,7 @@ class Interpreter:
         """``run_scoped``: memory that lives for the body; its instances in a loop are the same memory."""
         buffers = [self._scoped_buffer(form, i, t, state, eqn) for i, t in enumerate(form.allocations)]
         site = Site(location, state.moment, "", stack)  # type: ignore[arg-type]
-        self.machine.mark(state, "allocate", id(eqn), buffers, site)
+        self.machine.mark(state, "allocate", id(eqn), self.marked(buffers, state), site)
         for buffer in buffers:
             state.cells.disturb(buffer)
         results = self.run(
@@ -649,14 +721,26 @@ class Interpreter:
         )
         for _, after in results:
             after_site = Site(location, after.moment, "", stack)  # type: ignore[arg-type]
-            self.machine.mark(after, "free", id(eqn), buffers, after_site)
+            self.machine.mark(after, "free", id(eqn), self.marked(buffers, after), after_site)
         return results
+
+    def owner(self, type_: RefType, state: State, shared_along: Sequence[Any] = ()) -> Any:
+        """Whose memory a new Ref of this type is: the core that runs, or None where the device shares it.
+
+        ``shared_along``: core axes along which the cores get one Ref between them.
+        """
+        return state.place.core
+
+    def marked(self, buffers: Sequence[Buffer], state: State) -> Sequence[Buffer]:
+        """Of buffers that begin or end here, those whose life this core tells of."""
+        return buffers
 
     def _scoped_buffer(self, form: Any, i: int, type_: RefType, state: State, eqn: Any) -> Buffer:
         call = state.call.number if state.call is not None else -1
         name = names.variable_names(form.jaxpr.jaxpr)[len(form.operands) + i] or f"scoped{i}"
         path = ("call", call, "scoped", id(eqn), i)
-        return self.memory.buffer(name, type_, state.place.device, state.place.core, path, "scoped")
+        core = self.owner(type_, state, form.collective_axes)
+        return self.memory.buffer(name, type_, state.place.device, core, path, "scoped")
 
     def run_state(
         self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any
@@ -716,5 +800,9 @@ _OPERATIONS: dict[type, str] = {
     signatures.Signal: "signal",
     signatures.ReadSemaphore: "read_semaphore",
     signatures.BarrierSemaphore: "barrier_semaphore",
+    signatures.SubcoreBarrier: "subcore_barrier",
+    signatures.FetchAndAdd: "fetch_and_add",
+    signatures.Allocate: "allocate",
+    signatures.Free: "free",
     signatures.Pure: "pure",
 }

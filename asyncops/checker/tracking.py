@@ -25,6 +25,7 @@ from asyncops.checker.recording import (
     SemaphoreKey,
     Trace,
     assume_sizes,
+    further,
     out_of_bounds,
 )
 from asyncops.checker.skeleton import OutOfBudget, PathEnds
@@ -92,7 +93,7 @@ class Suspect:
 
     def trace(self) -> Trace:
         """The events as the trace of one core."""
-        trace = Trace(0, None)
+        trace = Trace(0)
         for entry in self.chain.entries():
             if entry.kind == "problem":
                 trace.problems.append((entry.what, len(trace.entries)))
@@ -166,7 +167,8 @@ class Tracker(Recorder):
     def problem(self, state: Any, problem: Problem, condition: Predicate = True) -> None:
         """A defect seen at once."""
         self._add(state, Entry("problem", problem.site, what=problem))
-        self.suspect(state, (problem.code, problem.site.location), condition)
+        both = terms.logical_and(condition, problem.condition)
+        self.suspect(state, (problem.code, problem.site.location), both)
 
     def check_bounds(self, state: Any, view: View, site: Site) -> None:
         """A view outside its memory."""
@@ -205,8 +207,10 @@ class Tracker(Recorder):
         draft = copy.draft
         if copy.writing and draft.destination is not None and draft.destination.root is region.root:
             self._overlap(state, draft, draft.destination, region, ("write", write), site)
-        if write and copy.reading and draft.source is not None and draft.source.root is region.root:
-            self._overlap(state, draft, draft.source, region, ("read", write), site)
+        if write and copy.reading:
+            for read in (draft.source, *draft.indices):
+                if read is not None and read.root is region.root:
+                    self._overlap(state, draft, read, region, ("read", write), site)
 
     def _overlap(
         self, state: Any, draft: CopyDraft, theirs: Region, mine: Region, kind: Any, site: Site
@@ -222,7 +226,9 @@ class Tracker(Recorder):
         if together is not False:
             self.suspect(state, ("race", kind, draft.site.location, site.location), together)
 
-    def _rely_on_tables(self, theirs: Region, mine: Region, both_write: bool, first: Site, second: Site) -> None:
+    def _rely_on_tables(
+        self, theirs: Region, mine: Region, both_write: bool, first: Site, second: Site
+    ) -> None:
         """The two uses do not meet if different entries of what is read from memory name different places.
 
         That is a caller's promise where both write: which of them comes last would be left to chance otherwise.
@@ -243,6 +249,7 @@ class Tracker(Recorder):
         draft = CopyDraft(
             op.source.region, op.destination.region, self.key(state, op.source_semaphore),
             self.key(state, op.destination_semaphore), op.source_amount, op.destination_amount, op.add, "dma", site,
+            *further(op, state),
         )  # fmt: skip
         self._launch(state, draft, Entry("start", site, copy=draft, op=op), site)
         state.cells.disturb(op.destination.root)
@@ -257,8 +264,14 @@ class Tracker(Recorder):
         for copy in flight.copies:
             if copy.draft.kind == "pipeline" and draft.kind == "pipeline":
                 continue
-            self._meet(state, copy, draft.source, False, site)  # type: ignore[arg-type]
-            self._meet(state, copy, draft.destination, True, site)  # type: ignore[arg-type]
+            for read in (draft.source, *draft.indices):
+                self._meet(state, copy, read, False, site)  # type: ignore[arg-type]
+            if not (
+                draft.alike is not None
+                and copy.draft.alike == draft.alike
+                and draft.destination == copy.draft.destination
+            ):
+                self._meet(state, copy, draft.destination, True, site)  # type: ignore[arg-type]
         for key, amount in (
             (draft.source_semaphore, draft.source_amount),
             (draft.destination_semaphore, draft.destination_amount),
@@ -349,8 +362,11 @@ class Tracker(Recorder):
             if copy.draft.kind != "pipeline":
                 self.suspect(state, ("dropped", copy.draft.site.location))
 
-    def barrier(self, state: Any, number: int) -> None:
-        """A barrier of one device orders nothing."""
+    def barrier(self, state: Any, gate: Any) -> None:
+        """A barrier of one core orders nothing."""
+
+    def subcore_barrier(self, state: Any, buffer: Buffer, members: int, site: Site) -> None:
+        """Here the core is the only one of its SparseCore."""
 
     def mark(self, state: Any, kind: str, what: Any, buffers: Sequence[Buffer], site: Site) -> None:
         """Enter, exit, allocate, free."""

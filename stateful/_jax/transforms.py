@@ -24,8 +24,41 @@ SelectTransform = _state_types.SelectTransform
 CoreMemorySpace = _pallas_core.CoreMemorySpace
 ShapedArray = _core.ShapedArray
 
+
+def core_of(memory_space: object) -> str | None:
+    """The kind of core that a memory space of JAX's is bound to, such as ``"sc_vector_subcore"``; None for others."""
+    if not isinstance(memory_space, CoreMemorySpace):
+        return None
+    kind = getattr(memory_space.mesh, "core_type", None)
+    return str(getattr(kind, "value", kind) or "tc")
+
+
 # Transforms that change how an access is carried out, not which elements it touches.
 _NEUTRAL = {"MemorySpaceCastTransform", "AccessAssumptionTransform", "IdentityTransform"}
+# A slice whose place depends on the core that takes it.
+_OF_THE_CORE = {"SharedMemRefSliceTransform"}
+
+
+def depends_on_core(transform: object) -> bool:
+    """True for a transform that gives each core a different part of the Ref."""
+    return type(transform).__name__ in _OF_THE_CORE
+
+
+def index_refs(ref: object) -> list[Any]:
+    """The Refs that a Ref is indexed with, as in SparseCore gathers: ``x.at[indices_ref]``."""
+    found: list[Any] = []
+    while isinstance(ref, TransformedRef):
+        for transform in ref.transforms:
+            if isinstance(transform, NDIndexer):
+                found += [r for r in map(_indexing_ref, transform.indices) if r is not None]
+        ref = ref.ref
+    return found
+
+
+def _indexing_ref(index: Any) -> Any:
+    index = getattr(index, "values", index)  # plsc.Indices
+    is_ref = isinstance(index, TransformedRef) or isinstance(getattr(index, "aval", None), AbstractRef)
+    return index if is_ref else None
 
 
 def is_neutral(transform: object) -> bool:
