@@ -1,4 +1,4 @@
-"""A reader of MLIR bytecode: operations, their operands, results and regions. Attributes are skipped.
+"""A reader of MLIR bytecode: operations, their operands, results and regions. Of attributes, integer constants.
 
 Why not jaxlib's own parser: it ends the process on a damaged body, and a dump may come from anybody; it
 also only knows the dialect versions of its own release. This reader needs neither dialects nor JAX. The
@@ -24,6 +24,8 @@ _STRINGS, _DIALECTS, _TYPES, _OFFSETS, _IR = 0, 1, 2, 3, 4
     _HAS_USE_LISTS,
     _HAS_PROPERTIES,
 ) = (1 << bit for bit in range(7))
+# "DictionaryAttr" and "IntegerAttr" among the attributes of the builtin dialect.
+_DICTIONARY, _INTEGER = 1, 8
 _MAX_DEPTH = 200
 
 
@@ -61,12 +63,16 @@ class Value:
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """One operation; ``name`` has its dialect, such as "stable_mosaic.tpu.enqueue_dma"."""
+    """One operation; ``name`` has its dialect, such as "stable_mosaic.tpu.enqueue_dma".
+
+    ``constant`` is the value of an integer constant; None where it is none, or one that is not read.
+    """
 
     name: str
     operands: list[Value] = field(default_factory=list)
     results: list[Value] = field(default_factory=list)
     regions: list[list[Block]] = field(default_factory=list)
+    constant: int | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -127,6 +133,10 @@ class _Cursor:
         return head & 0x7F, _Cursor(self.data, self.at - length, self.at)
 
 
+# An attribute or type: its dialect, its bytes, and whether they are in the dialect's own encoding.
+_Entry = tuple[str, _Cursor, bool]
+
+
 def read_bytecode(data: bytes) -> Operation:
     """The top operation (a module) of ``data``.
 
@@ -156,7 +166,7 @@ class _Reader:
         self._strings = self._read_strings(self._section(_STRINGS))
         self._dialects: list[str] = []
         self._names = self._read_names(self._section(_DIALECTS))
-        self._types = self._read_types(self._section(_OFFSETS), self._section(_TYPES))
+        self._attributes, self._types = self._read_entries(self._section(_OFFSETS), self._section(_TYPES))
         self._type_cache: dict[int, Type] = {}
 
     def _section(self, number: int) -> _Cursor:
@@ -187,18 +197,18 @@ class _Reader:
                 names.append(f"{dialect}.{self._strings[name]}")
         return names
 
-    def _read_types(self, offsets: _Cursor, data: _Cursor) -> list[tuple[str, _Cursor, bool]]:
-        """(dialect, bytes, whether in the dialect's own encoding) of each type; attributes are dropped."""
+    def _read_entries(self, offsets: _Cursor, data: _Cursor) -> tuple[list[_Entry], list[_Entry]]:
+        """The attributes and the types, not read yet."""
         attributes = offsets.varint()
         total = attributes + offsets.varint()
-        entries: list[tuple[str, _Cursor, bool]] = []
+        entries: list[_Entry] = []
         while len(entries) < total:
             dialect = self._dialects[offsets.varint()]
             for _ in range(offsets.count()):
                 length, custom = offsets.flagged()
                 data.take(length)
                 entries.append((dialect, _Cursor(data.data, data.at - length, data.at), custom))
-        return entries[attributes:]
+        return entries[:attributes], entries[attributes:]
 
     def _type(self, number: int, depth: int = 0) -> Type:
         if number not in self._type_cache:
@@ -221,6 +231,26 @@ class _Reader:
         for _ in range(cursor.count()):
             cursor.varint()  # a dimension
         return Type("memref", element=self._type(cursor.varint(), depth + 1))
+
+    def _constant(self, dictionary: int) -> int | None:
+        """The integer that the attributes of a constant consist of; None for anything else."""
+        code, cursor = self._attribute(dictionary)
+        if code != _DICTIONARY or cursor.varint() != 1:
+            return None
+        cursor.varint()  # its name, "value"
+        code, cursor = self._attribute(cursor.varint())
+        if code != _INTEGER or self._type(cursor.varint()).kind not in ("integer", "index"):
+            return None
+        if cursor.end - cursor.at == 1 and not cursor.data[cursor.at] & 1:
+            return None  # of at most eight bits, written as a byte: no index
+        value = cursor.varint()
+        return value >> 1 if value & 1 == 0 else -(value >> 1) - 1
+
+    def _attribute(self, number: int) -> tuple[int, _Cursor]:
+        """What kind of attribute of MLIR's own it is (-1: of another dialect), and its content."""
+        dialect, content, custom = self._attributes[number]
+        cursor = _Cursor(content.data, content.at, content.end)
+        return (cursor.varint() if custom and dialect == "builtin" else -1), cursor
 
     def top(self) -> Operation:
         """The operation that the IR section holds."""
@@ -279,7 +309,9 @@ class _Reader:
         mask = cursor.byte()
         cursor.varint()  # location
         if mask & _HAS_ATTRIBUTES:
-            cursor.varint()
+            attributes = cursor.varint()
+            if operation.name.endswith("arith.constant"):
+                operation.constant = self._constant(attributes)
         if mask & _HAS_PROPERTIES:
             cursor.varint()
         if mask & _HAS_RESULTS:

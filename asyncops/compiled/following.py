@@ -56,6 +56,7 @@ class _Run:
         self._module = trace.module
         self._record = Recorder(trace)
         self._kernels: dict[Instruction, Kernel] = {}
+        self._elements: dict[tuple[Buffer, tuple[int, ...]], Buffer] = {}
         self._budget = max(MIN_STEPS, STEPS_PER_INSTRUCTION * sum(1 for _ in self._module.instructions()))
 
     # The structure of the program
@@ -133,12 +134,18 @@ class _Run:
         for number, buffer in reversed(list(enumerate(leaves(carry)))):
             names[buffer] = number
         places = tuple(names[buffer] for buffer in leaves(carry))
+        state = self._record.state
+
+        def semaphore(key: Buffer) -> tuple[object, ...]:
+            return (names.get(key.array), *key.index)
+
         flights = tuple(
-            (f.start, names.get(f.source), names.get(f.destination), frozenset(map(names.get, keys)))
-            for f, keys in self._record.state.open.items()
+            (f.start, names.get(f.source), names.get(f.destination), frozenset(map(semaphore, keys)))
+            for f, keys in state.open.items()
         )
-        ended = frozenset(names[key] for key in self._record.state.ended if key in names)
-        return (places, flights, ended)
+        ended = frozenset(semaphore(key) for key in state.ended if key.array in names)
+        waited = frozenset((semaphore(key), n) for key, n in state.waited.items() if key.array in names)
+        return (places, flights, ended, waited)
 
     def _conditional(self, instruction: Instruction, values: Environment) -> Value:
         names = instruction.callees
@@ -301,7 +308,7 @@ class _Run:
 
     def _wait(self, instruction: Instruction, wait: KernelWait, buffers: _Arguments) -> None:
         """A semaphore that a conditional chose may be any of several: on each path it is one of them."""
-        keys = buffers.all(wait.semaphore)
+        keys = self._semaphores(wait.semaphore, buffers)
         for key in keys:
             self._record.wait(instruction, key, wait.count, chosen=len(keys) > 1)
 
@@ -315,13 +322,22 @@ class _Run:
         source, destination = buffers.one(copy.source), buffers.one(copy.destination)
         if destination is not None:
             self._record.touch(instruction, destination, "write")
-        sent, received = buffers.one(copy.source_semaphore), buffers.one(copy.destination_semaphore)
+        sent = next(iter(self._semaphores(copy.source_semaphore, buffers)), None)
+        received = next(iter(self._semaphores(copy.destination_semaphore, buffers)), None)
         inferred = bool(self._kernels[instruction].inferred)
         now = (instruction, self._record.step, self._record.path)
         keys = (sent, received)
         self._record.begin(
             Flight(*now, False, source, destination, *keys, copy.remote, inferred, copy.counted)
         )
+
+    def _semaphores(self, slot: Slot | None, buffers: _Arguments) -> list[Buffer]:
+        """The semaphores that a kernel's argument may be; of one in an array, the same memory each time."""
+        index = slot.element if slot is not None else None
+        if index is None:
+            return list(buffers.all(slot))
+        elements = [Buffer(b.origin, b.path, whole=b, index=index) for b in buffers.all(slot)]
+        return [self._elements.setdefault((e.array, index), e) for e in elements]
 
     def _operand(self, instruction: Instruction, number: int, values: Environment) -> Value:
         if number < len(instruction.operands):

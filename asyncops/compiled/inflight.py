@@ -77,26 +77,32 @@ class InFlight:
 
     def waiting_on(self, key: Buffer) -> list[Flight]:
         """The copies with a half that a wait on ``key`` completes, in the order in which they started."""
-        return [f for f in self._by_buffer.get(key, ()) if key in self.open[f]]
+        return [f for f in self._by_buffer.get(key.array, ()) if self.halves(f, key)]
+
+    def halves(self, flight: Flight, key: Buffer) -> list[Buffer]:
+        """The semaphores on which ``flight`` is still waited for, of those that ``key`` may be."""
+        return [k for k in self.open[flight] if k.overlaps(key)]
 
     def suffices(self, key: Buffer, count: int | None, flights: list[Flight]) -> bool:
         """Whether after ``count`` more waits on ``key`` all of ``flights`` are over.
 
         One semaphore argument may hold those of both halves of a copy, which are waited for one by one.
         """
-        total = self.waited.pop(key, 0)
+        total = sum(self.waited.pop(k) for k in list(self.waited) if k.overlaps(key))
         if count is None or not all(f.counted for f in flights):
             return True
         total += count
-        need = sum((f.source_key is key) + (f.destination_key is key) for f in flights)
+        halves = (k for f in flights for k in (f.source_key, f.destination_key) if k in self.open[f])
+        need = sum(k is not None and k.overlaps(key) for k in halves)
         if total < need:
             self.waited[key] = total
         return total >= need
 
     def complete(self, flight: Flight, key: Buffer, wait: Instruction) -> bool:
         """The half on ``key`` is over; True when the copy is with it."""
-        self.open[flight] = self.open[flight] - {key}
-        self.ended[key] = (flight, wait)
+        over = self.halves(flight, key)
+        self.open[flight] = self.open[flight].difference(over)
+        self.ended.update((k, (flight, wait)) for k in (key, *over))
         if self.open[flight]:
             return False
         self.remove(flight)
@@ -104,11 +110,12 @@ class InFlight:
 
     def unreachable(self, started: Iterable[Flight], reachable: set[Buffer]) -> list[Flight]:
         """Those of ``started`` that are in flight on semaphores which nothing in ``reachable`` leads to."""
-        return [f for f in started if f in self.open and not (self.open[f] & reachable)]
+        return [f for f in started if f in self.open and reachable.isdisjoint(k.array for k in self.open[f])]
 
 
 def _involved(flight: Flight) -> set[Buffer]:
-    return {b for b in (flight.source, flight.destination, *flight.keys) if b is not None}
+    keys = (memory for key in flight.keys for memory in (key, key.array))
+    return {b for b in (flight.source, flight.destination, *keys) if b is not None}
 
 
 def join(before: InFlight, branches: list[tuple[Branch, InFlight]]) -> InFlight:

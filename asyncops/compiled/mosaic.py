@@ -24,10 +24,14 @@ _MAX_BODY = 1 << 26
 
 
 class Slot(NamedTuple):
-    """An argument of a kernel: ``kind`` "operand" or "result", and its number (results: flattened)."""
+    """An argument of a kernel: ``kind`` "operand" or "result", and its number (results: flattened).
+
+    ``element`` names one of it, where it is an array of semaphores; None: all, or one that is not known.
+    """
 
     kind: str
     number: int
+    element: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +165,14 @@ class _Walk:
             self._access(operation)
 
     def _view(self, operation: Operation) -> None:
-        """A slice, reshape or cast of a Ref is the same memory."""
+        """A slice, reshape or cast of a Ref is the same memory; one semaphore of an array is told from the others."""
         base = next((v for v in operation.operands if v.type.kind == "memref"), None)
-        if base in self.roots:
-            self.roots.update((result, self.roots[base]) for result in operation.results)
+        if base not in self.roots:
+            return
+        slot = self.roots[base]
+        if base.type.is_semaphore and operation.name.endswith("slice"):
+            slot = slot._replace(element=None if slot.element else _constants(operation))
+        self.roots.update((result, slot) for result in operation.results)
 
     def _start(self, operation: Operation, counted: bool) -> None:
         """Operands: the source, its semaphore, the destination, its semaphore, the device; not all must be."""
@@ -214,6 +222,12 @@ class _Walk:
             self.reads |= slots
         if "load" not in operation.name:
             self.writes |= slots
+
+
+def _constants(operation: Operation) -> tuple[int, ...] | None:
+    """The indices of a slice; None where one of them is computed."""
+    indices = [v.owner.constant if v.owner else None for v in operation.operands if v.type.kind != "memref"]
+    return tuple(i for i in indices if i is not None) if indices and None not in indices else None
 
 
 def _infer(instruction: Instruction, semaphores: frozenset[int], why: str) -> Kernel:

@@ -71,7 +71,8 @@ class Recorder:
             split = self.state.splits.get(flight)
             if split is not None and not chosen:
                 self._again(instruction, key, ", ".join(b.label for b in split.over))
-            flight.released.setdefault(key, []).append(self.step)
+            for half in self.state.halves(flight, key):
+                flight.released.setdefault(half, []).append(self.step)
             if self.state.complete(flight, key, instruction):
                 flight.endings.append(Ending(instruction, self.step, self.path))
         if not flights:

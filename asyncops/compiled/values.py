@@ -25,6 +25,7 @@ class Buffer:
       parameter: number of the entry parameter it is, or -1.
       copied_from: the memory whose content the compiler copied here.
       alternatives: after a conditional, the memories that it may be; empty otherwise.
+      whole, index: of one semaphore of an array, the array, and which it is.
     """
 
     origin: Instruction
@@ -32,6 +33,8 @@ class Buffer:
     parameter: int = -1
     copied_from: Buffer | None = None
     alternatives: tuple[Buffer, ...] = ()
+    whole: Buffer | None = None
+    index: tuple[int, ...] = ()
 
     @property
     def shape(self) -> Shape:
@@ -44,6 +47,15 @@ class Buffer:
     def expand(self) -> tuple[Buffer, ...]:
         """The memories that it may be: itself, unless a conditional chose."""
         return self.alternatives or (self,)
+
+    @property
+    def array(self) -> Buffer:
+        """The memory that it is, or is an element of."""
+        return self.whole or self
+
+    def overlaps(self, other: Buffer) -> bool:
+        """Whether both are the same, or one is an element of the other."""
+        return self is other or self.whole is other or other.whole is self
 
     def source(self) -> Buffer:
         """The memory that its content was first computed in: copies are looked through."""

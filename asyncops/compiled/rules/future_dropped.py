@@ -60,14 +60,20 @@ def find(facts: Facts) -> Iterator[Finding]:
         if lost.flight.start not in reported:
             reported.add(lost.flight.start)
             yield Finding(_lost(facts, lost), lost.flight.start)
-    yield from _missing(facts) if facts.origin is not None else _merged(facts)
+    missing = list(_missing(facts)) if facts.origin is not None else []
+    yield from missing
+    yield from (f for f in _merged(facts) if all(f.subject is not other.subject for other in missing))
 
 
 def _lost(facts: Facts, lost: Lost) -> Diagnostic:
     flight = lost.flight
+    places = facts.around(flight)
     if lost.control is None:
         message = f"the copy that {name_of(flight.start)} starts is never waited for"
         location = facts.starts_at(flight)
+        if not flight.endings:  # the line is that of the kernel's call, and it was its caller who dropped it
+            callers = facts.sites.chain(flight.start)[1:2]
+            places = (*places, *(("from here", frame.location) for frame in callers))
     else:
         path = (
             f" when {lost.branch} of {lost.control} is taken"
@@ -76,7 +82,7 @@ def _lost(facts: Facts, lost: Lost) -> Diagnostic:
         )
         message = f"the copy that {name_of(flight.start)} starts is not waited for{path}"
         location = facts.sites.innermost(lost.control)
-    return finding((CODE, NAME, SEVERITY), message, location, facts.around(flight), _WAIT, flight)
+    return finding((CODE, NAME, SEVERITY), message, location, places, _WAIT, flight)
 
 
 def _missing(facts: Facts) -> Iterator[Finding]:

@@ -57,9 +57,11 @@ def _diagnostic(facts: Facts, second: SecondWait) -> Diagnostic:
             "; if two starts were written, the compiler merged them: mark the kernel that starts with "
             "has_side_effects=True"
         )
-    location = facts.sites.towards(second.instruction, second.earlier)
+    # One wait in a loop is its own second one.
+    other = second.earlier if second.earlier is not second.instruction else flight.start
+    location = facts.sites.towards(second.instruction, other)
     places = related(
-        ("the first wait", facts.sites.towards(second.earlier, second.instruction)),
+        ("the first wait", facts.sites.towards(second.earlier, other)),
         ("the copy is started here", facts.sites.towards(flight.start, second.instruction)),
         ("the kernel that waits", facts.sites.innermost(second.instruction)),
     )

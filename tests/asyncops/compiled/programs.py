@@ -162,6 +162,65 @@ def bare_done(out, sem):
     )(out, sem)
 
 
+PAIR = pltpu.SemaphoreType.DMA((2,))
+
+
+def twice_start(x):
+    """Two copies of ``x`` on two semaphores of one array; gives (x, first copy, second copy, semaphores)."""
+
+    def kernel(x_ref, x_out, first, second, sems):
+        del x_ref
+        pltpu.make_async_copy(x_out, first, sems.at[0]).start()
+        pltpu.make_async_copy(x_out, second, sems.at[1]).start()
+
+    return pl.pallas_call(
+        kernel,
+        out_shape=(*[_result(x, True)] * 3, PAIR),
+        in_specs=[ANY],
+        out_specs=(ANY, ANY, ANY, SEMAPHORE),
+        input_output_aliases={0: 0},
+        compiler_params=pltpu.CompilerParams(has_side_effects=True),
+        name="twice_start",
+    )(x)
+
+
+def halves_start(x):
+    """`ring_start` with both semaphores in one array; gives (x, what arrives, semaphores)."""
+
+    def kernel(x_ref, x_out, out_ref, sems):
+        del x_ref
+        right = lax.rem(lax.axis_index("x") + 1, DEVICES)
+        pltpu.make_async_remote_copy(x_out, out_ref, sems.at[0], sems.at[1], device_id=right).start()
+
+    return pl.pallas_call(
+        kernel,
+        out_shape=(_result(x, True), _result(x, True), PAIR),
+        in_specs=[ANY],
+        out_specs=(ANY, ANY, SEMAPHORE),
+        input_output_aliases={0: 0},
+        compiler_params=pltpu.CompilerParams(has_side_effects=True),
+        name="halves_start",
+    )(x)
+
+
+def one_done(x, out, sems, number):
+    """Waits on one semaphore of the array; returns the source and the copy."""
+
+    def kernel(x_in, out_in, sems_in, x_out, out_ref):
+        del x_in, out_in, x_out
+        pltpu.make_async_copy(out_ref, out_ref, sems_in.at[number]).wait()
+
+    return pl.pallas_call(
+        kernel,
+        out_shape=(_result(x, True), _result(x, True)),
+        in_specs=[ANY, ANY, SEMAPHORE],
+        out_specs=(ANY, ANY),
+        input_output_aliases={0: 0, 1: 1},
+        compiler_params=pltpu.CompilerParams(has_side_effects=True),
+        name="one_done",
+    )(x, out, sems)
+
+
 pinned_ring_start = functools.partial(ring_start, pinned=True)
 pinned_ring_done = functools.partial(ring_done, pinned=True)
 start = ring_start
@@ -304,6 +363,50 @@ def done_once(x):
     return copy_done(*copy_start(x * 2.0))
 
 
+# Several semaphores in one array
+
+
+def waited_for_the_other(x):
+    x, first, second, sems = twice_start(x * 2.0)
+    x, second = one_done(x, second, sems, 0)
+    z = second + 1  # expect: AO504
+    z, x, first = lax.optimization_barrier((z, x, first))
+    x, first = one_done(x, first, sems, 1)
+    return first, z
+
+
+def waited_in_another_order(x):
+    x, first, second, sems = twice_start(x * 2.0)
+    x, second = one_done(x, second, sems, 1)
+    z = second + 1
+    z, x, first = lax.optimization_barrier((z, x, first))
+    x, first = one_done(x, first, sems, 0)
+    return first, z
+
+
+def sent_but_not_arrived(x):
+    x, out, sems = halves_start(x * 2.0)
+    x, out = one_done(x, out, sems, 0)
+    z = out + 1  # expect: AO504
+    z, x, out = lax.optimization_barrier((z, x, out))
+    x, out = one_done(x, out, sems, 1)
+    return out, z
+
+
+def sent_and_reused(x):
+    x, out, sems = halves_start(x * 2.0)
+    x, out = one_done(x, out, sems, 0)
+    x = x.at[0].set(0.0)
+    x, out = lax.optimization_barrier((x, out))
+    x, out = one_done(x, out, sems, 1)
+    return out, x
+
+
+def started_in_a_branch_never_taken(x):
+    x, out, sem = lax.cond(jnp.bool_(True), lambda: copy_start(x * 2.0), lambda: copy_start(x * 3.0))
+    return copy_done(x, out, sem)
+
+
 # Buffers
 
 
@@ -382,6 +485,8 @@ RING = (
     before_the_conditional,
     destination_read_early,
     destination_read_after,
+    sent_but_not_arrived,
+    sent_and_reused,
     permuted_by_jax,
     permuted_by_jax_in_a_loop,
 )
@@ -394,6 +499,9 @@ ALONE = (
     marked_starts,
     done_twice,
     done_once,
+    waited_for_the_other,
+    waited_in_another_order,
+    started_in_a_branch_never_taken,
     source_rewritten,
     source_rewritten_after,
     source_forgotten,
