@@ -96,6 +96,13 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--pass-with-no-targets", is_flag=True, help="Exit with 0 though no target was found.")
 @click.option("--write-baseline", is_flag=True, help="List all findings in the baseline; exit with 0.")
 @click.option("--prune-baseline", is_flag=True, help="Drop the entries that match nothing any more.")
+@click.option(
+    "--compile",
+    metavar="TOPOLOGY",
+    multiple=True,
+    help='Also compile each target for these TPUs ("v5e:2x2,v6e:2x2"; no TPU needed) and check the result.',
+)
+@click.option("--trace-dir", type=_FOLDER, help="Write a trace of each run there, for ui.perfetto.dev.")
 @explain_option
 def lint(
     targets: tuple[str, ...],
@@ -103,6 +110,7 @@ def lint(
     output_file: Path | None,
     statistics: bool,
     pass_with_no_targets: bool,
+    trace_dir: Path | None,
     **flags: Any,
 ) -> None:
     """Check the registered kernels of each TARGET: a file, a folder, a module, or module:function.
@@ -119,16 +127,21 @@ def lint(
     # Imported here: --help and --explain need none of it.
     from asyncops.lint.progress import progress_line
     from asyncops.lint.session import Options, Session
+    from asyncops.lint.traces import write_traces
 
     with _clear_errors():
-        session = Session.open(Options(**flags))
+        timelines = format_ == "html" or trace_dir is not None
+        session = Session.open(Options(**flags, timelines=timelines))
         with progress_line() as progress:
             result = session.lint(targets, progress)
     if not result.outcomes and not pass_with_no_targets:
         raise click.UsageError(
             f"no lint target in {', '.join(targets)}: "
-            "put @asyncops.lint_target(*example_arguments) above a function"
+            "put @asyncops.lint_target(*example_arguments) above a function, or let a program or a test suite call "
+            "the kernels: asyncops run script.py, pytest --asyncops"
         )
+    if trace_dir is not None:
+        result = write_traces(result, trace_dir)
     _write(render(format_, result, _page(output_file, statistics, sys.stdout)), output_file)
     sys.exit(session.exit_code(result))
 

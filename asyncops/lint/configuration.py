@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from asyncops.checker.report import SEVERITIES
+from asyncops.lint.examples import Argument, Example, parse_argument
 from asyncops.lint.rulebook import matching_codes
 from asyncops.lint.selection import Selection
 from stateful.errors import LintUsageError
 
 T = TypeVar("T")
-_KEYS = ("baseline", "ignore", "per-file-ignores", "select", "severity", "strict", "targets")
+_KEYS = (
+    "baseline", "chip", "compile", "examples", "ignore", "mesh", "per-file-ignores", "select", "severity", "strict",
+    "targets",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,9 @@ class Configuration:
     targets: tuple[str, ...] = ()
     baseline: Path | None = None
     strict: bool = False
+    chip: str | None = None
+    topologies: tuple[str, ...] = ()
+    examples: tuple[Example, ...] = ()
 
 
 def find_configuration(folder: Path) -> Configuration:
@@ -62,6 +69,9 @@ def read_configuration(file: Path) -> Configuration:
         tuple(_anchored(t, root) for t in reader.strings("targets")),
         root / baseline if baseline else None,
         reader.value("strict", bool, "true or false") or False,
+        reader.value("chip", str, 'a chip such as "v5e"'),
+        reader.strings("compile"),
+        tuple(reader.examples(root)),
     )
 
 
@@ -129,6 +139,35 @@ class _Reader:
                     f"severity.{selector}", f"must be one of {', '.join(SEVERITIES)}, not {severity!r}"
                 )
         return dict(table)
+
+    def mesh(self, key: str, table: object) -> tuple[tuple[str, int], ...]:
+        """Axis names and sizes."""
+        pairs = list(cast("dict[str, Any]", table).items()) if isinstance(table, dict) else [("", 0)]
+        if any(not isinstance(size, int) or isinstance(size, bool) or size < 1 for _, size in pairs):
+            raise self.error(key, f"must be axes and sizes such as {{ x = 4 }}, not {table!r}")
+        return tuple(pairs)
+
+    def examples(self, root: Path) -> Iterator[Example]:
+        """The functions with example arguments: a list of them, or a table with ``args`` and ``mesh``."""
+        default = self.mesh("mesh", self.table.get("mesh", {}))
+        for name, entry in self._subtable("examples").items():
+            key = f"examples.{name}"
+            file, _, function = name.rpartition(":")
+            if not (root / file).is_file():
+                raise self.error(
+                    key, f'must name a file and a function in it such as "a.py:f"; no file {root / file}'
+                )
+            table = cast("dict[str, Any]", entry if isinstance(entry, dict) else {"args": entry})
+            if not {"args"} <= set(table) <= {"args", "mesh"}:
+                raise self.error(key, 'must be a list of arguments, or a table of "args" and "mesh"')
+            mesh = self.mesh(f"{key}.mesh", table["mesh"]) if "mesh" in table else default
+            yield Example(str(root / file), function, self._arguments(key, table["args"]), mesh)
+
+    def _arguments(self, key: str, value: object) -> tuple[Argument, ...]:
+        try:
+            return tuple(map(parse_argument, self._strings(key, value)))
+        except LintUsageError as error:
+            raise self.error(key, f"holds an argument that cannot be: {error}") from None
 
     def error(self, key: str, problem: str) -> LintUsageError:
         """The complaint about a key."""

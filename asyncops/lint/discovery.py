@@ -9,11 +9,13 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+from asyncops.lint.examples import Example, with_example
 from asyncops.lint.targets import LintTarget, forget_targets, targets_of
 from stateful.errors import LintUsageError
 
@@ -23,32 +25,37 @@ _SKIPPED_FOLDERS = {"__pycache__", "node_modules", "build", "dist", "site-packag
 
 @dataclass(frozen=True)
 class Source:
-    """A Python file to load, and the one function in it that is wanted, if only one is."""
+    """A Python file to load, the one function in it that is wanted, if only one is, and the examples for it."""
 
     file: str
     function: str | None = None
+    examples: tuple[Example, ...] = ()
 
 
-def find_sources(names: Iterable[str]) -> tuple[Source, ...]:
+def find_sources(names: Iterable[str], examples: Sequence[Example] = ()) -> tuple[Source, ...]:
     """The files that ``names`` stand for, each once and in order.
 
-    A folder stands for the files below it that mention ``lint_target``; no other file is executed.
+    A folder stands for the files below it that mention ``lint_target`` or have ``examples``; no other file is executed.
     """
+    by_file: dict[str, tuple[Example, ...]] = {}
+    for example in examples:
+        by_file[example.file] = (*by_file.get(example.file, ()), example)
     found: dict[Source, None] = {}
     for name in names:
-        found.update(dict.fromkeys(_sources(name)))
+        found.update(dict.fromkeys(_sources(name, by_file)))
     whole = {s.file for s in found if s.function is None}
-    return tuple(s for s in found if s.function is None or s.file not in whole)
+    kept = (s for s in found if s.function is None or s.file not in whole)
+    return tuple(replace(s, examples=by_file.get(s.file, ())) for s in kept)
 
 
 def load_targets(source: Source) -> tuple[LintTarget, ...]:
     """Executes the file and returns what it registers; what it raises is the caller's to report."""
     module = load_module(source.file)
-    targets = targets_of(source.file)
+    targets = (*targets_of(source.file), *(_of_example(module, example) for example in source.examples))
     if source.function is None:
         return targets
     named = tuple(t for t in targets if source.function in (t.name, getattr(t.fn, "__qualname__", None)))
-    return named or (_unregistered(module, source),)
+    return named or (_unregistered(module, source.file, source.function),)
 
 
 def load_module(file: str) -> ModuleType:
@@ -67,21 +74,21 @@ def load_module(file: str) -> ModuleType:
     return _execute(name, file)
 
 
-def _sources(name: str) -> Iterator[Source]:
+def _sources(name: str, examples: Container[str]) -> Iterator[Source]:
     path, function = name, None
     if not os.path.exists(path) and ":" in name:
         path, _, function = name.rpartition(":")
     if os.path.isdir(path) and function is None:
-        yield from (Source(f) for f in _files_below(path))
+        yield from (Source(f) for f in _files_below(path, examples))
     elif os.path.isfile(path):
         yield Source(_absolute(path), function)
     elif path.endswith(".py") or os.sep in path or os.path.isdir(path):
         raise LintUsageError(f"{name}: no such file or folder")
     else:
-        yield from _module_sources(path, function)
+        yield from _module_sources(path, function, examples)
 
 
-def _module_sources(module: str, function: str | None) -> Iterator[Source]:
+def _module_sources(module: str, function: str | None, examples: Container[str]) -> Iterator[Source]:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -95,19 +102,22 @@ def _module_sources(module: str, function: str | None) -> Iterator[Source]:
         )
     if spec.submodule_search_locations and function is None:
         for folder in spec.submodule_search_locations:
-            yield from (Source(f) for f in _files_below(folder))
+            yield from (Source(f) for f in _files_below(folder, examples))
     elif spec.origin and spec.origin.endswith(".py"):
         yield Source(_absolute(spec.origin), function)
     else:
         raise LintUsageError(f"{module}: has no Python source that could be linted")
 
 
-def _files_below(folder: str) -> Iterator[str]:
+def _files_below(folder: str, examples: Container[str]) -> Iterator[str]:
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(f for f in folders if _is_searched(os.path.join(parent, f)))
         for file in sorted(files):
             path = os.path.join(parent, file)
-            if file.endswith(".py") and _MENTION.search(Path(path).read_bytes()):
+            wanted = _absolute(path) in examples or (
+                file.endswith(".py") and _MENTION.search(Path(path).read_bytes())
+            )
+            if wanted:
                 yield _absolute(path)
 
 
@@ -117,22 +127,37 @@ def _is_searched(folder: str) -> bool:
     return not (name.startswith(".") or name in _SKIPPED_FOLDERS or is_environment)
 
 
-def _unregistered(module: ModuleType, source: Source) -> LintTarget:
+def _of_example(module: ModuleType, example: Example) -> LintTarget:
+    """The target that an example of the configuration makes."""
+    fn = _function(module, example.file, example.function)
+    return with_example(_target(fn, example.file, example.function), example)
+
+
+def _unregistered(module: ModuleType, file: str, name: str) -> LintTarget:
     """A function that was named but not registered: it can be checked if it needs no arguments."""
-    assert source.function is not None
-    fn: object = module
-    for part in source.function.split("."):
-        fn = getattr(fn, part, None)
-    if not callable(fn):
-        raise LintUsageError(f"{source.file}: has no function or target named {source.function!r}")
+    fn = _function(module, file, name)
     needed = [p.name for p in inspect.signature(fn).parameters.values() if _is_required(p)]
     if needed:
         raise LintUsageError(
-            f"{source.function} takes {', '.join(needed)}: register example arguments with "
-            "@asyncops.lint_target(...) above it, shapes suffice"
+            f"{name} takes {', '.join(needed)}: register example arguments with "
+            "@asyncops.lint_target(...) above it, or in pyproject.toml under [tool.asyncops.examples]; shapes suffice"
         )
-    line = getattr(getattr(fn, "__code__", None), "co_firstlineno", 1)
-    return LintTarget(fn, (), source.function, source.file, line)
+    return _target(fn, file, name)
+
+
+def _function(module: ModuleType, file: str, name: str) -> Callable[..., Any]:
+    fn: object = module
+    for part in name.split("."):
+        fn = getattr(fn, part, None)
+    if not callable(fn):
+        raise LintUsageError(f"{file}: has no function or target named {name!r}")
+    return fn
+
+
+def _target(fn: Callable[..., Any], file: str, name: str) -> LintTarget:
+    inner = inspect.unwrap(fn)
+    line = getattr(getattr(inner, "__code__", None), "co_firstlineno", 1)
+    return LintTarget(fn, (), name, file, line)
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:

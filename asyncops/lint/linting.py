@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from asyncops.lint.baseline import Baseline
 from asyncops.lint.cache import Cache
-from asyncops.lint.checks import check_sources
+from asyncops.lint.checks import Wanted, check_sources
 from asyncops.lint.discovery import Source
 from asyncops.lint.fingerprints import relative_path, with_fingerprints
 from asyncops.lint.results import Finding, LintResult, Outcome, in_order, merged
@@ -30,7 +29,7 @@ class Settings:
 
     selection: Selection = field(default_factory=Selection)
     jobs: int = 1
-    cache: Path | None = None
+    wanted: Wanted = field(default_factory=Wanted)
     baseline: Baseline = field(default_factory=Baseline)
     root: str = "."
 
@@ -39,11 +38,11 @@ def lint(sources: Sequence[Source], settings: Settings, progress: Progress = sil
     """Checks the sources and applies the settings to what is found."""
     start = time.perf_counter()
     outcomes: list[Outcome] = []
-    for done, (source, some) in enumerate(check_sources(sources, settings.jobs, settings.cache), 1):
+    for done, (source, some) in enumerate(check_sources(sources, settings.jobs, settings.wanted), 1):
         outcomes += some
         progress(source, done, len(sources))
-    if settings.cache:
-        Cache(settings.cache).drop_unused()
+    if settings.wanted.cache:
+        Cache(settings.wanted.cache).drop_unused()
     whole_files = [s.file for s in sources if s.function is None]
     return conclude(outcomes, settings, whole_files, time.perf_counter() - start)
 

@@ -24,14 +24,17 @@ from asyncops.lint.targets import LintTarget
 from stateful._jax.identity import Unnameable, program_text
 
 
-def target_key(target: LintTarget) -> str | None:
-    """The key of a target's program; None if it cannot be cached. Raises what tracing it raises."""
+def target_key(target: LintTarget, detail: str = "") -> str | None:
+    """The key of a target's program; None if it cannot be cached. Raises what tracing it raises.
+
+    ``detail`` tells apart the checks that are made of one program.
+    """
     if target.options.get("requires") is not None:
         return None
     closed = cast("Any", jax).make_jaxpr(target.fn)(*target.args)
     digest = hashlib.sha256()
     try:
-        for piece in (*_versions(), *_options(target), *program_text(closed)):
+        for piece in (detail, *_versions(), *_options(target), *program_text(closed)):
             digest.update(piece.encode())
             digest.update(b"\0")
     except Unnameable:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from asyncops.checker.events import Location
+from asyncops.checker.events import Event, Location, Program, Site, Start
+from asyncops.checker.pictures.shortening import shortened
+from asyncops.checker.pictures.timelines import Timeline
+from asyncops.checker.pictures.tracks import Tracks
 from asyncops.checker.report import SEVERITIES, Diagnostic, KernelSummary, Report
 
 # A schedule is read by its text: it numbers its steps, and names places as "file.py:3" without the folder.
 _NUMBER = re.compile(r"^\d+\.\s*")
 _PLACE = re.compile(r"\b(?P<file>[\w.-]+\.py):(?P<line>\d+)")
+# Enough for a viewer of traces, and a small file.
+_MOST_COLUMNS, _MOST_CORES = 300, 16
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a witness: what happens, and the place that its text names, if it is one of the finding's files."""
+    """One step of a witness: what happens, and the place that its text names, if it is known."""
 
     text: str
     location: Location | None = None
@@ -27,8 +32,16 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Story:
+    """A witness as plain data: its steps, and the run as tracks to draw, if it was seen in one."""
+
+    steps: tuple[Step, ...]
+    tracks: Tracks | None = None
+
+
+@dataclass(frozen=True)
 class Finding:
-    """A diagnostic with the targets that show it. Its ``witness`` is a tuple of :class:`Step`.
+    """A diagnostic with the targets that show it. Its ``witness`` is a :class:`Story` or None.
 
     Attributes:
       fingerprint: stays the same when lines are inserted elsewhere in the file.
@@ -53,7 +66,13 @@ class Finding:
     @property
     def steps(self) -> tuple[Step, ...]:
         """The witness as steps; empty without one."""
-        return self.diagnostic.witness or ()
+        return self.diagnostic.witness.steps if self.diagnostic.witness else ()
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """The witness as a timeline; None without one."""
+        story: Story | None = self.diagnostic.witness
+        return Timeline(story.tracks) if story and story.tracks else None
 
     @property
     def counts(self) -> bool:
@@ -74,7 +93,8 @@ class Failure:
 class Outcome:
     """One target after its check. Exactly one of ``verdict`` and ``failure`` is set.
 
-    ``target`` is "file:name", as ``asyncops lint`` takes it; the file alone if it did not load.
+    ``target`` is "file:name", as ``asyncops lint`` takes it; the file alone if it did not load. ``run`` is one run of
+    it, to be drawn.
     """
 
     target: str
@@ -86,6 +106,7 @@ class Outcome:
     kernels: tuple[KernelSummary, ...] = ()
     failure: Failure | None = None
     seconds: float = 0.0
+    run: Tracks | None = None
 
     @staticmethod
     def of_report(target: str, location: Location | None, report: Report, seconds: float) -> Outcome:
@@ -151,22 +172,51 @@ class LintResult:
 
 
 def portable(diagnostic: Diagnostic) -> Diagnostic:
-    """The diagnostic with its witness as steps, so that it can be pickled and printed without the checker."""
-    steps = tuple(_steps_of(diagnostic))
-    return replace(diagnostic, witness=steps, secondary=tuple(map(portable, diagnostic.secondary)))
+    """The diagnostic with its witness as a story, so that it can be pickled and printed without the checker."""
+    secondary = tuple(map(portable, diagnostic.secondary))
+    return replace(diagnostic, witness=_story_of(diagnostic), secondary=secondary)
+
+
+def _story_of(diagnostic: Diagnostic) -> Story | None:
+    witness = diagnostic.witness
+    if witness is None:
+        return None
+    draw: Callable[[], Timeline | None] | None = getattr(witness, "timeline", None)
+    timeline = draw() if draw else None
+    return Story(tuple(_steps_of(diagnostic)), kept(timeline.tracks) if timeline else None)
+
+
+def kept(tracks: Tracks) -> Tracks:
+    """As much of a run as is kept of it."""
+    return shortened(tracks, _MOST_COLUMNS, _MOST_CORES)
 
 
 def _steps_of(diagnostic: Diagnostic) -> Iterator[Step]:
-    if diagnostic.witness is None:
-        return
-    places = [p for p in (diagnostic.location, *(p for _, p in diagnostic.related)) if p]
-    files = {os.path.basename(p.file): p.file for p in places}
+    places = {(os.path.basename(p.file), p.line): p for p in _places_of(diagnostic)}
+    files = {name: place.file for (name, _), place in places.items()}
     for line in str(diagnostic.witness).splitlines():
         text = _NUMBER.sub("", line.strip())
         named = _PLACE.search(text)
-        file = files.get(named["file"]) if named else None
-        if text:
-            yield Step(text, Location(file, int(named["line"])) if named and file else None)
+        if text and named and named["file"] in files:
+            name, number = named["file"], int(named["line"])
+            yield Step(text, places.get((name, number)) or Location(files[name], number))
+        elif text:
+            yield Step(text)
+
+
+def _places_of(diagnostic: Diagnostic) -> Iterator[Location]:
+    """Every place that a step of the witness can be about; the finding's own last, as they count most."""
+    program: Program | None = getattr(diagnostic.witness, "program", None)
+    for core in program.cores if program else ():
+        for event in core.events:
+            yield from (place for site in _sites_of(event) if (place := site.location))
+    yield from (place for _, place in diagnostic.related)
+    if diagnostic.location:
+        yield diagnostic.location
+
+
+def _sites_of(event: Event) -> tuple[Site, ...]:
+    return (event.site, event.copy.site) if isinstance(event, Start) else (event.site,)
 
 
 def merged(outcomes: Iterable[Outcome]) -> tuple[Finding, ...]:

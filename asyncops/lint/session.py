@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from asyncops.lint.baseline import DEFAULT_NAME, Baseline, baseline_of, read_baseline, write_baseline
+from asyncops.lint.checks import Wanted
 from asyncops.lint.configuration import (
     Configuration,
     default_configuration,
@@ -41,6 +42,8 @@ class Options:
     baseline: Path | None = None
     write_baseline: bool = False
     prune_baseline: bool = False
+    compile: tuple[str, ...] = ()
+    timelines: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,18 +65,21 @@ class Session:
         known = read_baseline(file) if file and not options.write_baseline else Baseline()
         selection = _selection(options, configuration.selection)
         jobs = options.jobs or os.cpu_count() or 1
-        settings = Settings(selection, jobs, _cache(options, configuration), known, str(configuration.root))
+        topologies = _split(options.compile) or configuration.topologies
+        wanted = Wanted(_cache(options, configuration), options.timelines, topologies, configuration.chip)
+        settings = Settings(selection, jobs, wanted, known, str(configuration.root))
         return Session(options, configuration, settings, file)
 
     def lint(self, names: Sequence[str], progress: Progress = silent) -> LintResult:
         """Checks ``names``, else what the configuration lists; writes the baseline if asked to."""
-        wanted = names or self.configuration.targets
+        examples = self.configuration.examples
+        wanted = names or self.configuration.targets or tuple(dict.fromkeys(e.file for e in examples))
         if not wanted:
             raise LintUsageError(
                 "say what to lint: a file, a folder, a module, or module:function; "
                 'or list it in pyproject.toml: [tool.asyncops] targets = ["kernels"]'
             )
-        result = lint(find_sources(wanted), self.settings, progress)
+        result = lint(find_sources(wanted, examples), self.settings, progress)
         return self._with_baseline(result)
 
     def exit_code(self, result: LintResult) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from asyncops.checker.events import Location
+from asyncops.checker.pictures.timelines import Timeline
 from asyncops.lint.formats import wording
 from asyncops.lint.formats.registry import Page
 from asyncops.lint.results import Finding, LintResult, Outcome
@@ -26,6 +27,7 @@ pre .number { color: #888; user-select: none; }
 pre mark { background: color-mix(in srgb, var(--kind) 25%, transparent); color: inherit; }
 pre mark.related { background: #8884; }
 pre .label { color: #888; font-style: italic; }
+figure { overflow-x: auto; margin: 0; }
 """
 
 
@@ -47,6 +49,7 @@ def _body(result: LintResult) -> Iterator[str]:
     yield f"<p>{escape(wording.summary(result))}. asyncops {__version__}</p>"
     yield from map(_finding, result.live)
     yield from map(_failure, result.failures)
+    yield from map(_run, result.outcomes)
     unknowns = [f"{target}: {text}" for target, text in result.unknowns]
     yield from _list("Not modelled", unknowns)
     yield from _list("Assumed", dict.fromkeys(a for o in result.outcomes for a in o.assumptions))
@@ -61,6 +64,8 @@ def _finding(finding: Finding) -> str:
     marks = [(d.location, "")] if d.location else []
     marks += [(place, label) for label, place in d.related]
     parts += _snippets(marks)
+    if finding.timeline:
+        parts.append(f"<h3>In time</h3><figure>{finding.timeline.to_svg()}</figure>")
     if finding.steps:
         steps = "".join(f"<li>{escape(wording.printable(str(step)))}</li>" for step in finding.steps)
         parts.append(f"<h3>How it happens</h3><ol>{steps}</ol>")
@@ -71,6 +76,16 @@ def _finding(finding: Finding) -> str:
     if len(finding.targets) > 1:
         parts.append(f"<p>Seen in {escape(', '.join(finding.targets))}</p>")
     return "\n".join([*parts, "</article>"])
+
+
+def _run(outcome: Outcome) -> str:
+    """One run of a target as a picture, right or wrong: what overlaps what."""
+    if outcome.run is None:
+        return ""
+    head = f"{outcome.target}: {outcome.verdict}. One run of it"
+    opened = " open" if outcome.verdict == "clean" else ""
+    picture = Timeline(outcome.run).to_svg()
+    return f"<details{opened}><summary>{escape(head)}</summary><figure>{picture}</figure></details>"
 
 
 def _failure(outcome: Outcome) -> str:

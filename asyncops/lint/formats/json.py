@@ -48,7 +48,7 @@ def _diagnostic(d: Diagnostic) -> dict[str, Any]:
         "kernel": d.kernel,
         "location": _location(d.location),
         "related": [{"label": label, "location": _location(place)} for label, place in d.related],
-        "witness": [_step(s) for s in d.witness or ()],
+        "witness": [_step(s) for s in d.witness.steps] if d.witness else [],
         "secondary": [_diagnostic(s) for s in d.secondary],
     }
 

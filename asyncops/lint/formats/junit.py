@@ -34,8 +34,8 @@ def render(result: LintResult, page: Page) -> str:
 
 
 def _add_target(suite: ET.Element, outcome: Outcome, findings: list[Finding]) -> None:
-    file, _, name = outcome.target.rpartition(":")
-    case = _case(suite, file or outcome.target, name, outcome.seconds)
+    file, _, name = outcome.target.partition(":")
+    case = _case(suite, file, name or file, outcome.seconds)
     if outcome.failure:
         error = ET.SubElement(case, "error", message=_text(outcome.failure.message), type="check-failed")
         error.text = _text(outcome.failure.traceback)

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 import asyncops
-from asyncops.checker.events import Location
+from asyncops.checker.events import Box, Copy, Core, Location, Program, Start, Wait
+from asyncops.checker.pictures.timelines import timeline_of_program
 from asyncops.checker.report import Diagnostic, KernelSummary
 from asyncops.lint import program_keys
 from asyncops.lint.cache import Cache
 from asyncops.lint.codec import from_plain, to_plain
 from asyncops.lint.program_keys import target_key
-from asyncops.lint.results import Outcome, Step
+from asyncops.lint.results import Outcome, Step, Story
 from asyncops.lint.targets import LintTarget
 from stateful._jax.identity import program_text
 from tests.asyncops.lint.conftest import Run, Write
@@ -122,11 +123,15 @@ def test_failures_are_not_kept(run: Run, targets: Write) -> None:
     assert not list(Path().glob(".asyncops_cache/*.json"))
 
 
+ONE_COPY = Program((Core(0, (Start(Copy(None, Box("m"), None, "s", 0, 4)), Wait("s", 4))),))
+
+
 def test_outcomes_survive_json() -> None:
     place = Location("a.py", 3, "f", 1, 2)
-    below = Diagnostic("AO302", "r", "error", "m", None, witness=())
-    steps = (Step("one", place), Step("two"))
-    d = Diagnostic("AO201", "r", "error", "m", place, (("l", place),), (below,), steps, True, "h", "k")
+    below = Diagnostic("AO302", "r", "error", "m", None, witness=Story(()))
+    tracks = timeline_of_program(ONE_COPY).tracks
+    story = Story((Step("one", place), Step("two")), tracks)
+    d = Diagnostic("AO201", "r", "error", "m", place, (("l", place),), (below,), story, True, "h", "k")
     outcome = Outcome(
         "t", place, "findings", (d,), ("u",), ("a",), (KernelSummary("k", 1, 2, 0.5),), None, 1.5
     )

@@ -76,7 +76,7 @@ def test_the_nearest_file_that_has_the_table(configure: Write, write: Write, tmp
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("selct = []", "selct is not a key (did you mean 'select'?); known: baseline, ignore,"),
+        ("selct = []", "selct is not a key (did you mean 'select'?); known: baseline, chip,"),
         ('select = "AO201"', "select must be a list of strings, such as"),
         ('select = ["AO999"]', "select names 'AO999': no rule matches"),
         ('ignore = ["read-before-arival"]', "did you mean read-before-arrival?"),
@@ -85,6 +85,14 @@ def test_the_nearest_file_that_has_the_table(configure: Write, write: Write, tmp
         ("strict = 1", "strict must be true or false, not 1"),
         ('per-file-ignores = { "*" = "AO201" }', "per-file-ignores.* must be a list of strings"),
         ("select = [", "Invalid value"),
+        ("chip = 5", 'chip must be a chip such as "v5e", not 5'),
+        ("mesh = { x = 0 }", "mesh must be axes and sizes such as { x = 4 }"),
+        ('examples = { "no.py:f" = [] }', 'must name a file and a function in it such as "a.py:f"; no file'),
+        ('examples = { "pyproject.toml:f" = ["8,128"] }', "'8,128' must be a dtype and a shape such as"),
+        (
+            'examples = { "pyproject.toml:f" = { shape = [] } }',
+            'must be a list of arguments, or a table of "args"',
+        ),
     ],
 )
 def test_mistakes_are_refused(configure: Write, text: str, message: str) -> None:
