@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import sys
 import time
 import traceback
@@ -17,20 +16,15 @@ from pathlib import Path
 from types import TracebackType
 
 import asyncops
-import stateful
 from asyncops.checker.events import Location
 from asyncops.checker.pictures.tracks import Tracks
 from asyncops.checker.report import Report
 from asyncops.lint.cache import Cache
 from asyncops.lint.discovery import Source, load_targets
-from asyncops.lint.paths import shown
+from asyncops.lint.paths import is_library, shown
 from asyncops.lint.results import Failure, Outcome, kept
 from asyncops.lint.targets import LintTarget
 from stateful.errors import LintUsageError, StatefulError
-
-_LIBRARIES = tuple(
-    os.path.dirname(os.path.abspath(str(m.__file__))) + os.sep for m in (asyncops, stateful, os)
-)
 
 
 @dataclass(frozen=True)
@@ -162,11 +156,6 @@ def _user_place(trace: TracebackType | None) -> Location | None:
     """The innermost frame that is neither ours nor an installed package's."""
     place = None
     for frame in traceback.extract_tb(trace):
-        if not _is_library(frame.filename):
+        if not is_library(frame.filename):
             place = Location(frame.filename, frame.lineno or 1, frame.name)
     return place
-
-
-def _is_library(file: str) -> bool:
-    path = os.path.abspath(file)
-    return file.startswith("<") or "site-packages" in path.split(os.sep) or path.startswith(_LIBRARIES)

@@ -102,6 +102,8 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     multiple=True,
     help='Also compile each target for these TPUs ("v5e:2x2,v6e:2x2"; no TPU needed) and check the result.',
 )
+@click.option("--diff", is_flag=True, help="Show the cures that are certain, as a diff; write nothing.")
+@click.option("--fix", is_flag=True, help="Make the cures that are certain, and show the diff.")
 @click.option("--trace-dir", type=_FOLDER, help="Write a trace of each run there, for ui.perfetto.dev.")
 @explain_option
 def lint(
@@ -142,6 +144,8 @@ def lint(
         )
     if trace_dir is not None:
         result = write_traces(result, trace_dir)
+    # Other formats are read by programs, which a diff in between would confuse.
+    click.echo(result.diff, nl=False, err=format_ != "text" or output_file is not None)
     _write(render(format_, result, _page(output_file, statistics, sys.stdout)), output_file)
     sys.exit(session.exit_code(result))
 
@@ -209,6 +213,25 @@ def bench(
         text, is_right = benchmark.bench(only, peers, limit, save, format_, width)
     click.echo(text, nl=False)
     sys.exit(0 if is_right else 1)
+
+
+@cli.command(epilog=_ENVIRONMENT)
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, resolve_path=True))
+@click.option("--only", metavar="TEXT", multiple=True, help="Kernels with this in their name.")
+@click.option("--most", type=click.IntRange(0), default=0, help="Of each operator in each kernel; 0: all.")
+def mutants(files: tuple[str, ...], only: tuple[str, ...], most: int) -> None:
+    """Break right kernels on purpose, one operation at a time, and count what the checker sees of it.
+
+    The kernels are those of the benchmark, or the lint targets of FILES (or their lists KERNELS of (name, build)). An
+    exact exploration of each mutant says whether it really is wrong. Exits with 1 if a wrong one was not reported.
+    """
+    prepare_environment(os.environ)
+    from asyncops.lint.mutants import run_mutants
+
+    with _clear_errors():
+        tally = run_mutants(files, only, most)
+    click.echo(tally.table())
+    sys.exit(0 if tally.rate() == 1 else 1)
 
 
 @cli.command()

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from asyncops.lint.examples import Example, with_example
+from asyncops.lint.overlays import loader_for
 from asyncops.lint.targets import LintTarget, forget_targets, targets_of
 from stateful.errors import LintUsageError
 
@@ -176,7 +177,7 @@ def _module_name(path: Path) -> tuple[str, str]:
 
 
 def _execute(name: str, file: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, file)
+    spec = importlib.util.spec_from_file_location(name, file, loader=loader_for(name, file))
     if spec is None or spec.loader is None:
         raise LintUsageError(f"{file}: is not a Python file")
     module = importlib.util.module_from_spec(spec)

@@ -1,8 +1,21 @@
-"""How files are named in reports: relative to the current folder where they lie under it."""
+"""Files: how they are named in reports, and whose they are."""
 
 from __future__ import annotations
 
 import os
+
+import asyncops
+import stateful
+
+_LIBRARIES = tuple(
+    os.path.dirname(os.path.abspath(str(m.__file__))) + os.sep for m in (asyncops, stateful, os)
+)
+
+
+def is_library(file: str) -> bool:
+    """True for files of Python, of installed packages, and of this one: not the user's."""
+    path = os.path.abspath(file)
+    return file.startswith("<") or "site-packages" in path.split(os.sep) or path.startswith(_LIBRARIES)
 
 
 def shown(file: str) -> str:

@@ -137,7 +137,7 @@ class Entry:
 class LintResult:
     """All outcomes of a run, and the findings merged over them in the order of :func:`in_order`.
 
-    ``stale``: entries of the baseline that match nothing any more.
+    ``stale``: entries of the baseline that match nothing any more. ``diff``: the cures that are certain, made or not.
     """
 
     outcomes: tuple[Outcome, ...] = ()
@@ -145,6 +145,7 @@ class LintResult:
     stale: tuple[Entry, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)
+    diff: str = ""
 
     @property
     def live(self) -> tuple[Finding, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,8 +15,10 @@ from asyncops.lint.configuration import (
     find_configuration,
     read_configuration,
 )
-from asyncops.lint.discovery import find_sources
+from asyncops.lint.discovery import Source, find_sources
+from asyncops.lint.fixes.fixing import Fix, certain_fixes, summary
 from asyncops.lint.linting import Progress, Settings, lint, silent
+from asyncops.lint.overlays import edited
 from asyncops.lint.results import LintResult
 from asyncops.lint.rulebook import matching_codes
 from asyncops.lint.selection import Selection
@@ -44,6 +46,8 @@ class Options:
     prune_baseline: bool = False
     compile: tuple[str, ...] = ()
     timelines: bool = False
+    fix: bool = False
+    diff: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,29 @@ class Session:
                 "say what to lint: a file, a folder, a module, or module:function; "
                 'or list it in pyproject.toml: [tool.asyncops] targets = ["kernels"]'
             )
-        result = lint(find_sources(wanted, examples), self.settings, progress)
+        sources = find_sources(wanted, examples)
+        result = lint(sources, self.settings, progress)
+        if self.options.fix or self.options.diff:
+            result = self._fixed(sources, result)
         return self._with_baseline(result)
+
+    def _fixed(self, sources: Sequence[Source], result: LintResult) -> LintResult:
+        """The result with the certain cures; with ``fix`` they are written, and what is left is found anew."""
+        fixes = certain_fixes(sources, self.settings, result)
+        if self.options.fix and fixes:
+            for fix in fixes:
+                fix.after.write()
+            with edited({}):
+                result = lint(sources, self.settings)
+        return replace(
+            result, diff="".join(fix.diff() for fix in fixes), notes=(*result.notes, *self._told(fixes))
+        )
+
+    def _told(self, fixes: Sequence[Fix]) -> Iterator[str]:
+        done = "fixed" if self.options.fix else "can be fixed with --fix"
+        yield from (f"{done}: {line}" for line in summary(fixes))
+        if not fixes:
+            yield "no finding has a cure that is certain"
 
     def exit_code(self, result: LintResult) -> int:
         """The contract of exit codes; ``exit_zero`` forgives findings and unknowns, never failures."""

@@ -9,6 +9,7 @@ import tokenize
 from dataclasses import dataclass
 
 from asyncops.checker.events import Location
+from asyncops.lint.overlays import edited_text
 
 # Tokens that no caret should stand under.
 _BLANK = {
@@ -61,7 +62,10 @@ class SourceText:
 
 
 def read_source(file: str) -> SourceText:
-    """The file's text, read once for each version of it; empty if it cannot be read."""
+    """The file's text, read once for each version of it; empty if it cannot be read. Edits on trial count."""
+    text = edited_text(file)
+    if text is not None:
+        return parse_source(text)
     try:
         stamp = os.stat(file).st_mtime_ns
     except (OSError, ValueError):

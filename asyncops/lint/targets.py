@@ -78,6 +78,13 @@ def targets_of(file: str) -> tuple[LintTarget, ...]:
     return tuple(sorted((t for t in _registered if t.file == file), key=lambda t: t.line))
 
 
+def replace_targets(registered: tuple[LintTarget, ...]) -> tuple[LintTarget, ...]:
+    """Makes these the registered targets; returns those that were."""
+    before = tuple(_registered)
+    _registered[:] = registered
+    return before
+
+
 def forget_targets(file: str) -> None:
     """Drops what ``file`` has registered, so that executing it again registers it once."""
     _registered[:] = [t for t in _registered if t.file != file]

@@ -1,0 +1,1 @@
+"""``--fix`` and ``--diff``: cures that are certain, each tried on the checker before it is offered."""
