@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from asyncops.compiled.checking import check_compiled as check_compiled
     from asyncops.compiled.compiling import compile_for as compile_for
     from asyncops.futures import Future as Future
+    from asyncops.lint.flags import config as config
     from asyncops.lint.targets import lint_target as lint_target
     from asyncops.lint.watching import checking as checking
     from asyncops.ordering import program_order as program_order
@@ -75,6 +76,7 @@ _HOMES = {
     "check_compiled": "asyncops.compiled.checking",
     "checking": "asyncops.lint.watching",
     "compile_for": "asyncops.compiled.compiling",
+    "config": "asyncops.lint.flags",
     "draw_timeline": "asyncops.checker.drawing",
     "fori_loop": "asyncops.buffering",
     "lint_target": "asyncops.lint.targets",
@@ -118,6 +120,7 @@ __all__ = [
     "check_compiled",
     "checking",
     "compile_for",
+    "config",
     "draw_timeline",
     "fori_loop",
     "lint_target",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Literal
 
 import asyncops
@@ -26,9 +26,15 @@ class FindingsWarning(UserWarning):
 
 
 class Watch:
-    """Collects the programs traced while it is open, and checks each once."""
+    """Collects the programs traced while it is open, and checks each once.
 
-    def __init__(self) -> None:
+    Args:
+      on_settled: given what comes of the programs that turn out to be no part of a later one, as soon as that is known.
+        Without it they wait for :meth:`check`.
+    """
+
+    def __init__(self, on_settled: Callable[[tuple[Outcome, ...]], None] | None = None) -> None:
+        self._on_settled = on_settled
         self._waiting: list[TracedProgram] = []
         self._seen: set[int] = set()
         # Keeps what was seen alive: an identity is only good as long as its object lives.
@@ -50,7 +56,12 @@ class Watch:
         if id(program.jaxpr) not in self._seen:
             self._seen.add(id(program.jaxpr))
             self._kept.append(program.jaxpr)
+            earlier = outermost([*self._waiting, program])[:-1]
             self._waiting.append(program)
+            if self._on_settled is not None:
+                self._waiting = [program]
+                with muted():
+                    self._on_settled(tuple(map(_checked, earlier)))
 
 
 def outermost(programs: Sequence[TracedProgram]) -> list[TracedProgram]:
