@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from asyncops.checker.events import Location
@@ -29,6 +29,7 @@ class Sites:
     """Stack frames of a module's instructions, also of those that the compiler made without any."""
 
     module: Module
+    _chains: dict[Instruction, tuple[Frame, ...]] = field(default_factory=dict)
 
     @cached_property
     def _homes(self) -> dict[Instruction, Computation]:
@@ -58,7 +59,9 @@ class Sites:
         ``path``: the calls around it. In a program that is not compiled yet, a called computation's frames
         end at the call.
         """
-        frames = self.own_chain(instruction) or self._borrowed(instruction)
+        frames = self._chains.get(instruction)
+        if frames is None:
+            frames = self._chains[instruction] = self.own_chain(instruction) or self._borrowed(instruction)
         for scope in reversed(path):
             if scope.kind == "call":
                 frames = (*frames, *self.own_chain(scope.instruction))
