@@ -394,7 +394,10 @@ class _Run:
         data = self._cells.get(view.root)
         if data is None or not eqn.outvars:
             return None
-        return _slice(data, view).reshape(eqn.outvars[0].aval.shape)
+        found = _slice(data, view)
+        shape = eqn.outvars[0].aval.shape
+        # Out of bounds there is nothing; that is a fault already.
+        return found.reshape(shape) if found.size == int(np.prod(shape)) else None
 
     def _stored(self, view: View, new: Any) -> None:
         if view.root not in self._cells:
@@ -406,7 +409,8 @@ class _Run:
             self._cells[view.root] = None
             return
         part = _slice(data, view)
-        part[...] = np.asarray(new).reshape(part.shape)
+        if part.size == np.size(new):
+            part[...] = np.asarray(new).reshape(part.shape)
         self._cells[view.root] = data
 
 
