@@ -29,12 +29,13 @@ class Atom:
     (inclusive; None: unbounded).
     """
 
-    __slots__ = ("_hash", "_symbols", "arguments", "high", "low", "operation", "text")
+    __slots__ = ("_hash", "_selects", "_symbols", "arguments", "high", "low", "operation", "text")
 
     def __init__(self, text: str, operation: str, arguments: tuple[Any, ...], low: Bound, high: Bound):
         self.text, self.operation, self.arguments, self.low, self.high = text, operation, arguments, low, high
         self._hash = hash(text)
         self._symbols: frozenset[Atom] | None = None
+        self._selects: bool | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -49,6 +50,14 @@ class Atom:
     def is_symbol(self) -> bool:
         """True for a free value: a symbol, or an element of unknown memory (:func:`element`)."""
         return self.operation == "symbol" or self.operation == "element"
+
+    @property
+    def selects(self) -> bool:
+        """True for a selection, or where one occurs in it."""
+        if self._selects is None:
+            inside = (atom for argument in self.arguments for atom in atoms(argument))
+            self._selects = self.operation == "select" or any(atom.operation == "select" for atom in inside)
+        return self._selects
 
     @property
     def symbols(self) -> frozenset[Atom]:
@@ -834,7 +843,23 @@ class Conditions:
         absent = -constant // factor in self.excluded.get(direction, ())
         if absent or (low is not None and low > 0) or (high is not None and high < 0):
             return p.relation == "!="
-        return None
+        resolved = self.resolved(p.term)
+        return None if resolved is p.term else self.decide(_compare(p.relation, resolved))
+
+    def resolved(self, a: Linear) -> Term:
+        """The term with each selection whose condition is decided replaced by what it selects."""
+        result: Term = a
+        while isinstance(result, Linear) and _selects(result):
+            chosen: dict[Atom, Term] = {}
+            for atom in atoms(result):
+                if atom.operation == "select" and atom not in chosen:
+                    known = self.decide(atom.arguments[0])
+                    if known is not None:
+                        chosen[atom] = atom.arguments[1 if known else 2]
+            if not chosen:
+                break
+            result = substitute(result, chosen)
+        return result
 
     # -- assuming --
 
@@ -876,7 +901,21 @@ class Conditions:
         affected = {x for x, _ in direction}
         for other in result._bounded_with(direction):
             affected.update(x for x, _ in other)
-        return result._assume_meaning(p)._propagate_clauses(affected)
+        result = result._assume_meaning(p)._propagate_clauses(affected)
+        return result._assume_selected(symbols(p)) if result is not None else None
+
+    def _assume_selected(self, about: set[Atom]) -> Conditions | None:
+        """What bounds on selections say, once it is known what they select. ``about``: symbols that something is new of."""
+        result: Conditions | None = self
+        for direction, (low, high) in self.bounds.items():
+            whole = Linear(direction, 0)
+            if not _selects(whole) or about.isdisjoint(symbols(whole)):
+                continue
+            term = self.resolved(whole)
+            if term is not whole:
+                for bound in (low is None or le(low, term), high is None or le(term, high)):
+                    result = result.assume(bound) if result is not None else None
+        return result
 
     def _assume_meaning(self, p: Comparison) -> Conditions:
         """A predicate used as a number, once its value is known, is assumed itself."""
@@ -930,6 +969,30 @@ class Conditions:
             result = result.assume(substitute(fact, values)) if result is not None else None
         return result
 
+    def common(self, other: Conditions) -> Conditions:
+        """What holds under either: the facts of each that the other implies."""
+        if self is other:
+            return self
+        bounds: dict[Direction, Interval] = {}
+        for one, two in ((self, other), (other, self)):
+            for direction, (low, high) in one.bounds.items():
+                if direction in bounds:
+                    continue
+                lower, higher = two.range(Linear(direction, 0))
+                low = None if low is None or lower is None else min(low, lower)
+                high = None if high is None or higher is None else max(high, higher)
+                if low is not None or high is not None:
+                    bounds[direction] = low, high
+        excluded: dict[Direction, frozenset[int]] = {}
+        clauses: dict[Junction, None] = {}
+        for one, two in ((self, other), (other, self)):
+            for direction, values in one.excluded.items():
+                kept = {v for v in values if two.decide(_compare("!=", Linear(direction, -v))) is True}
+                if kept:
+                    excluded[direction] = excluded.get(direction, frozenset()) | kept
+            clauses.update(dict.fromkeys(c for c in one.clauses if two.decide(c) is True))
+        return Conditions(bounds, excluded, tuple(clauses))
+
     def restricted(self, keep: Callable[[Atom], bool]) -> Conditions:
         """Only the facts all of whose symbols are kept: a weaker path condition."""
 
@@ -941,6 +1004,11 @@ class Conditions:
             {d: v for d, v in self.excluded.items() if kept(d)},
             tuple(c for c in self.clauses if all(keep(s) for s in symbols(c))),
         )
+
+
+def _selects(a: Linear) -> bool:
+    """True where a selection occurs in a term, however deep."""
+    return any(atom.selects for atom, _ in a.parts)
 
 
 def _put_in_index(index: dict[Atom, tuple[Direction, ...]], direction: Direction) -> None:

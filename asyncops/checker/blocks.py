@@ -31,7 +31,7 @@ def needs_steps(jaxpr: Any) -> bool:
 def _needs_steps(form: Any) -> bool:
     if form.backend != "tpu" or not form.grid:
         return False
-    if parallel_axes(form) and not _is_independent(form):
+    if _spread_axes(form) and not _is_independent(form):
         return True
     inputs = len(form.inputs)
     aliased = any(
@@ -40,9 +40,14 @@ def _needs_steps(form: Any) -> bool:
     return aliased or not all(is_consecutive(w, form) for w in form.windows[inputs:] if w.pipelined)
 
 
+def _spread_axes(form: Any) -> tuple[int, ...]:
+    """The parallel dimensions that have more than one step to spread over cores."""
+    return tuple(a for a in parallel_axes(form) if form.grid[a] != 1)
+
+
 def _is_independent(form: Any) -> bool:
     """True where parallel steps share nothing: no scratch, arrays passed by block only, outputs told apart."""
-    axes = parallel_axes(form)
+    axes = _spread_axes(form)
     inputs = len(form.inputs)
     if form.scratch or any(not w.pipelined for w in form.windows):
         return False

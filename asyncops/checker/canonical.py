@@ -205,11 +205,11 @@ def _fact_shape(f: Any) -> str:
 
 
 def walk_state(
-    walk: Walk, carry: Sequence[Any], state: State, drop: Callable[[Atom], bool] = lambda s: False
+    walk: Walk, carry: Sequence[Any], state: State, drop: Callable[[Atom], bool] | None = lambda s: False
 ) -> tuple[tuple[Any, ...], State]:
     """Walks everything that the future of a state depends on; the rebuilt carry and state.
 
-    Conditions that mention a symbol for which ``drop`` holds are left out.
+    Conditions that mention a symbol for which ``drop`` holds are left out; all where ``drop`` is None.
     """
     new_carry = tuple(walk.value(x) for x in carry)
     new = state.fork()
@@ -223,7 +223,9 @@ def walk_state(
     contents = sorted(state.cells.contents.items(), key=lambda item: str(item[0].path))
     walk.shape.append(tuple(b for b, _ in contents))
     new.cells = Cells({b: walk.content(c) for b, c in contents})
-    live = live_symbols(carry, state) if any(True for _ in state.path.facts()) else set()
+    if drop is None or not any(True for _ in state.path.facts()):
+        return new_carry, new
+    live = live_symbols(carry, state)
     conditions = walk.conditions(state.path, lambda s: (s in live or not _is_passing(s)) and not drop(s))
     new.path = conditions if conditions is not None else state.path
     return new_carry, new
@@ -250,13 +252,21 @@ def live_symbols(carry: Sequence[Any], state: State) -> set[Atom]:
     found: set[Atom] = set()
 
     def look(x: Any) -> None:
-        if isinstance(x, Linear | Comparison | Junction):
+        kind = type(x)
+        if kind is int or kind is bool or x is None:
+            return
+        if kind is Linear:
+            for atom, _ in x.parts:
+                found.update(atom.symbols)
+        elif kind is Comparison or kind is Junction:
             found.update(terms.symbols(x))
-        elif isinstance(x, tuple):
+        elif kind is tuple:
             for y in x:
                 look(y)
-        elif isinstance(x, View | Region):
-            look(x.ranges)
+        elif kind is View or kind is Region:
+            for start, size, _ in x.ranges:
+                look(start)
+                look(size)
 
     look(tuple(carry))
     look(state.grid)
@@ -342,7 +352,7 @@ class _Freezing(Walk):
 
 def freeze(
     carry: Sequence[Any], state: State, values: Mapping[Atom, Term] | None = None,
-    drop: Callable[[Atom], bool] = lambda s: False,
+    drop: Callable[[Atom], bool] | None = lambda s: False,
     kept: dict[Any, tuple[list[Hashable], list[int]]] | None = None,
 ) -> tuple[Hashable, tuple[int, ...]]:  # fmt: skip
     """The shape of a state and the vector of its integers, with ``values`` put in for symbols.

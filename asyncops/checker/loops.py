@@ -11,6 +11,7 @@ Where no family closes, the loop runs on, iteration by iteration, within a budge
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,8 +28,8 @@ from stateful import terms
 from stateful.terms import Atom, Comparison, Conditions, Linear, Predicate, Term
 
 MOST_HEADS = 100_000
-MOST_FORKS = 800
-MOST_WORK = 300_000
+MOST_FORKS = 4000
+MOST_WORK = 3_000_000
 _TOO_MANY = "more branches on unknown values than are followed; give the scalar arguments and values=True"
 LONGEST_PERIOD = 8
 SHORT_LOOP = 8
@@ -170,7 +171,7 @@ class _Loop:
     step: Step
     short: bool
     exits: list[Outcome] = field(default_factory=list)
-    seen: dict[Any, set[tuple[int, ...]]] = field(default_factory=dict)
+    seen: dict[Any, dict[tuple[int, ...], Conditions]] = field(default_factory=dict)
     heads: int = 0
 
 
@@ -187,7 +188,7 @@ class ForkingInterpreter(ProgramInterpreter):
             return outcomes
         kept: dict[Any, Outcome] = {}
         for values, state in outcomes:
-            key = self._frozen(values, state, None, lambda s: True)
+            key = self._frozen(values, state, None, None)
             if key in kept:
                 kept[key][1].path = _either(kept[key][1].path, state.path)
             else:
@@ -342,9 +343,9 @@ class ForkingInterpreter(ProgramInterpreter):
     ) -> list[Outcome]:
         """Explores a loop; the states in which it ends."""
         run = _Loop(test, step, short)
-        work = [Head(carry, state)]
+        work = deque([Head(carry, state)])
         while work:
-            head = work.pop()
+            head = work.popleft()  # earlier iterations first: what they assumed is joined before it is gone on with
             run.heads += 1
             if run.heads > MOST_HEADS:
                 raise OutOfBudget(
@@ -358,7 +359,7 @@ class ForkingInterpreter(ProgramInterpreter):
         if head.family is not None and head.age > 0 and head.family.holds(head.carry, head.state):
             return []
         shape, numbers = self._frozen(head.carry, head.state)
-        if self._is_seen(run, shape, numbers):
+        if self._is_covered(run, shape, numbers, head.state):
             return []
         if not run.short and head.family is None:
             family = self._family(head, shape, numbers)
@@ -379,11 +380,18 @@ class ForkingInterpreter(ProgramInterpreter):
                 following.append(Head(after, s, history, head.family, head.age + 1))
         return following
 
-    def _is_seen(self, run: _Loop, shape: Any, numbers: tuple[int, ...]) -> bool:
-        known = run.seen.setdefault(shape, set())
-        if numbers in known:
-            return True
-        known.add(numbers)
+    def _is_covered(self, run: _Loop, shape: Any, numbers: tuple[int, ...], state: State) -> bool:
+        """True where this state was explored, assuming no more than this path does.
+
+        A state of which only assumptions differ is explored once more, with what they have in common.
+        """
+        known = run.seen.setdefault(shape, {})
+        explored = known.get(numbers)
+        if explored is not None:
+            if all(state.path.decide(fact) is True for fact in explored.facts()):
+                return True
+            state.path = explored.common(state.path)
+        known[numbers] = state.path
         return False
 
     def _family(self, head: Head, shape: Any, numbers: tuple[int, ...]) -> Family | None:
@@ -448,14 +456,10 @@ class ForkingInterpreter(ProgramInterpreter):
 
 def _either(a: Conditions, b: Conditions) -> Conditions:
     """What holds on either of two paths: the common facts, and one disjunction of the rest where it is small."""
-    first, second = list(a.facts()), list(b.facts())
-    common = [f for f in first if f in second]
-    result: Conditions | None = Conditions()
-    for fact in common:
-        result = result.assume(fact) if result is not None else None
-    left, right = [f for f in first if f not in common], [f for f in second if f not in common]
-    if result is None:
-        return a
+    result = a.common(b)
+    shared = set(result.facts())
+    left = [f for f in a.facts() if f not in shared]
+    right = [f for f in b.facts() if f not in shared]
     if left and right and len(left) + len(right) <= 6:
         both = terms.logical_or(terms.logical_and(*left), terms.logical_and(*right))
         return result.assume(both) or result

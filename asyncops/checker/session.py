@@ -20,6 +20,7 @@ from asyncops.checker.devices import ProgramInterpreter, Topology
 from asyncops.checker.events import Location
 from asyncops.checker.memory import Cells, Memory
 from asyncops.checker.report import KernelSummary, Report
+from asyncops.checker.tables import COUNTER
 from asyncops.checker.skeleton import Compiler, OutOfBudget, Place, State, Unmodelled, bodies_of
 from stateful import higher_order as ho
 from stateful import terms
@@ -28,6 +29,11 @@ from stateful.errors import InvalidArgumentError, UnmodelledError
 from stateful.terms import Conditions
 
 MOST_COMBINATIONS = 64
+LARGEST_ENTRY = 16
+"""A finding rests on small values of what is read from memory: flags, counts, first indices. Where only larger ones show
+it (a length, say), it may be that no caller passes them, since the arrays could not hold so much: then it is said which."""
+LONGEST_RERUN = 20_000
+"""Events up to which the run that a suspect's values make is followed from its start."""
 
 
 @dataclass
@@ -224,10 +230,15 @@ class _Session:
                 suspect.key, f"no values were found for which {_text(suspect)} happens, nor excluded"
             )
             return
-        trace = suspect.trace()
-        analysis = Analysis(recording.finish([trace], [model]), [trace], 1, model)
+        analysis = self._rerun(model) or self._as_seen(suspect, model)
         found = findings.findings_of(analysis)
-        if found:
+        if found and _largest_read(model) > LARGEST_ENTRY:
+            values = ", ".join(f"{s} = {v}" for s, v in sorted(model.items(), key=lambda item: str(item[0])))
+            self.undecided[suspect.key] = (
+                f"{found[0].finding.code} at {found[0].finding.site.location} would follow from {values}: say in "
+                "requires= whether these are possible, or give them and values=True"
+            )
+        elif found:
             self.seen += found
             self.decided.add(suspect.key)
             self.undecided.pop(suspect.key, None)
@@ -235,6 +246,19 @@ class _Session:
             self.undecided.setdefault(suspect.key, _doubt(analysis))
         else:
             self.undecided.setdefault(suspect.key, f"{_text(suspect)} could not be decided")
+
+    def _without_negatives(self, conditions: Conditions) -> tuple[Conditions | None, str]:
+        """The conditions where what comes from outside is not negative: no finding rests on a negative length or index.
+
+        None where they say it is; then also what is taken for granted.
+        """
+        for fact in list(conditions.facts()):
+            for s in sorted(terms.symbols(fact), key=lambda s: s.text):
+                narrowed = conditions.assume(terms.le(0, terms.Linear(((s, 1),), 0)))
+                if narrowed is None:
+                    return None, f"{s.arguments[0] if s.arguments else s} is never negative"
+                conditions = narrowed
+        return conditions, ""
 
     def _without_negatives(self, conditions: Conditions) -> tuple[Conditions | None, str]:
         """The conditions where what comes from outside is not negative: no finding rests on a negative length or index.
@@ -274,14 +298,18 @@ class _Session:
             )
         return runs, complete
 
-    def _one(self, device: int, slot: int, policy: paths.PathPolicy) -> Run:
+    def _one(
+        self, device: int, slot: int, policy: paths.PathPolicy, given: Conditions | None = None,
+        most_events: int = recording.MAX_EVENTS,
+    ) -> Run:  # fmt: skip
         topology = Topology(policy)
         recorder = recording.Recorder(self.memory, policy, topology)
+        recorder.events_left = most_events
         topology.machine = recorder
         run = ProgramInterpreter(policy, recorder, self.memory, self.compiler)
         self._set_up(run)
         trace = recording.Trace(device, slot)
-        state = State(Place(device, slot=slot), Cells(), Conditions(), trace)
+        state = State(Place(device, slot=slot), Cells(), given or Conditions(), trace)
         for _ in range(self.calls):
             arguments = run.arguments(self.closed, list(self.args), state)
             outcomes = run.run(self.closed, arguments, state)
@@ -357,6 +385,12 @@ def _doubt(analysis: Analysis) -> str:
     places = " and ".join(str(use.event.site.location) for use in (race.first, race.second))
     first, second = name_of(race.first.box), name_of(race.second.box)
     return f"whether {first} and {second} share memory was not decided ({places})"
+
+
+def _largest_read(model: Any) -> int:
+    """The largest value of something that is read from memory."""
+    read = (v for s, v in model.items() if s.operation == "element" and not s.text.startswith(COUNTER))
+    return max(read, default=0)
 
 
 def _text(suspect: tracking.Suspect) -> str:
