@@ -15,33 +15,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
 from asyncops import ops
-from asyncops.landing import Held, as_landed, choose, finish, maker, shifted
+from asyncops.landing import Held, as_landed, choose, finish, shifted
 from asyncops.loops import Carry, Loop
+from asyncops.periods import done_behind, handle_of, is_ring, queues
 from stateful._jax import ops as _jax
 from stateful._jax.inflight import is_in_flight
 from stateful._jax.jaxprs import Literal
-from stateful.higher_order import Body
-
-# What gives an array another shape without moving it.
-_VIEWS = ("reshape", "squeeze", "expand_dims", "async_barrier", "optimization_barrier")
+from stateful.higher_order import Body, While
 
 
 class Alternation:
     """One such loop; `run` gives what it carries in the end.
 
-    A future whose done is not in the body itself, but in something that it calls, is finished at the end of each
-    iteration (``early``), and what arrived is carried.
+    A future whose done is not in the body itself, but in something that it calls, or that moves up in the carry, is
+    finished at the end of each iteration (``early``), and what arrived is carried.
     """
 
     def __init__(self, loop: Loop, futures: Sequence[Held]) -> None:
         body = loop.form.body
         self._loop = loop
-        rings = [held for held in futures if _is_ring(body, held)]
-        others = {held: _done_of(body, held) for held in futures if held not in rings}
+        alone = [queue[0] for queue in queues(loop.form, futures) if len(queue) == 1]
+        rings = [held for held in alone if is_ring(loop.form, held, held)]
+        others = {held: _done_of(loop.form, held) for held in futures if held not in rings}
+        others.update((held, None) for held in futures if held not in alone)
         self._early = [held for held, done in others.items() if done is None]
         self._fresh = [(held, done.outvars[0]) for held, done in others.items() if done is not None]
         kept = _kept(len(body.outputs), self._early)
@@ -109,7 +110,7 @@ def _like(destination: Any, batch: int) -> Any:
     """A buffer that a future may receive into."""
     dtype = destination.dtype
     empty = jnp.zeros((*destination.shape[:batch], *dtype.element), dtype.physical)
-    return ops.label(_jax.varying_as(empty, destination), dtype, batch)
+    return ops.label(_jax.varying_as(empty, jax.typeof(destination)), dtype, batch)
 
 
 def _kept(size: int, futures: Sequence[Held]) -> list[int]:
@@ -120,38 +121,12 @@ def _kept(size: int, futures: Sequence[Held]) -> list[int]:
 
 def _is_what_arrived(body: Body, atom: Any) -> bool:
     return (
-        not isinstance(atom, Literal) and not is_in_flight(atom.aval) and _done_behind(body, atom) is not None
+        not isinstance(atom, Literal) and not is_in_flight(atom.aval) and done_behind(body, atom) is not None
     )
 
 
-def _done_behind(body: Body, atom: Any) -> Any:
-    """The done whose result ``atom`` is, possibly in another shape; None if it is anything else."""
-    for eqn in body.jaxpr.eqns:
-        for n, var in enumerate(eqn.outvars):
-            if var is atom:
-                if eqn.primitive is ops.done_p:
-                    return eqn
-                return _done_behind(body, eqn.invars[n]) if eqn.primitive.name in _VIEWS else None
-    return None
-
-
-def _handle(body: Body, held: Held) -> Any:
-    """The variable that holds a carried future's semaphores at the beginning of an iteration."""
-    carried = body.inputs[len(body.inputs) - len(body.outputs) :]
-    return carried[held.first + 2]
-
-
-def _done_of(body: Body, held: Held) -> Any:
+def _done_of(form: While, held: Held) -> Any:
     """The done, in the body itself, of a carried future; None if it is elsewhere."""
-    handle = _handle(body, held)
-    dones = (eqn for eqn in body.jaxpr.eqns if eqn.primitive is ops.done_p)
+    handle = handle_of(form, held)
+    dones = (eqn for eqn in form.body.jaxpr.eqns if eqn.primitive is ops.done_p)
     return next((eqn for eqn in dones if eqn.invars[2] is handle), None)
-
-
-def _is_ring(body: Body, held: Held) -> bool:
-    """True when the body sends on what it received from the same future."""
-    made = maker(body.jaxpr, body.outputs[held.first : held.first + 3])
-    if made is None or made[0].primitive is not ops.start_p:
-        return False
-    done = _done_behind(body, made[0].invars[0])
-    return done is not None and done.invars[2] is _handle(body, held)

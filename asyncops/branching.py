@@ -13,6 +13,7 @@ from typing import Any
 
 from asyncops import ops
 from asyncops.landing import Held, as_landed, choose, finish, shifted
+from asyncops.placing import in_hbm
 from stateful.higher_order import Body, Branch
 
 Run = Callable[[Any, Sequence[Any], Sequence[Any]], list[Any]]
@@ -88,7 +89,8 @@ def _unpack(
         n = len(unpacked)
         if n in starting:
             held, origin = starting[n]
-            unpacked += held.turn(ops.start(value, held.transfer, origin, held.batch))
+            leaves = ops.start(in_hbm(value), held.transfer, origin, held.batch, ordered=True)
+            unpacked += held.turn(leaves)
         elif n in landing:
             unpacked += as_landed([value], [replace(landing[n], first=0)])
         else:

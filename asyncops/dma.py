@@ -26,6 +26,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from asyncops.ops import SEMAPHORES, done_p, in_memory, out_of_memory, resume_p, start_p
 from asyncops.origins import Origin
+from asyncops.placing import SECOND_RESULT, pin
 from asyncops.transfers import Copy, Exchange, Gather, Own, Permute, Shape, Transfer
 from stateful._jax import ops as _jax
 from stateful.errors import InFlightMovedError
@@ -234,23 +235,29 @@ def start_call(source: jax.Array, transfer: Transfer, batch: int) -> tuple[jax.A
 
 
 def done_call(
-    source: jax.Array, destination: jax.Array, semaphores: jax.Array, transfer: Transfer, batch: int
+    source: jax.Array,
+    destination: jax.Array,
+    semaphores: jax.Array,
+    transfer: Transfer,
+    batch: int,
+    placed: bool = False,
 ) -> jax.Array:
-    """Waits for a transfer; gives the destination."""
+    """Waits for a transfer; gives the destination, to stay in its memory if ``placed``."""
     space = _space(transfer)
+    landed, spec = space(destination.shape, destination.dtype), pl.BlockSpec(memory_space=space)
 
-    def kernel(source: Any, destination: Any, semaphores: Any, _: Any) -> None:
+    def kernel(source: Any, destination: Any, semaphores: Any, *_: Any) -> None:
         kernels(transfer)[1](transfer, batch, source, destination, semaphores)
 
     return pl.pallas_call(
         kernel,
-        out_shape=space(destination.shape, destination.dtype),
-        in_specs=[pl.BlockSpec(memory_space=pltpu.HBM), pl.BlockSpec(memory_space=space), _SEMAPHORES],
-        out_specs=pl.BlockSpec(memory_space=space),
+        out_shape=(landed, SECOND_RESULT) if placed else (landed,),
+        in_specs=[pl.BlockSpec(memory_space=pltpu.HBM), spec, _SEMAPHORES],
+        out_specs=(spec, _SEMAPHORES) if placed else (spec,),
         input_output_aliases={1: 0},
         compiler_params=_PARAMS,
         name=f"{type(transfer).__name__.lower()}_done",
-    )(pinned(source), pinned(destination, space), semaphores)
+    )(pinned(source), pinned(destination, space), semaphores)[0]
 
 
 def resume_call(arrived: jax.Array, transfer: Transfer, batch: int, source: Shape) -> Any:
@@ -275,8 +282,10 @@ def resume_call(arrived: jax.Array, transfer: Transfer, batch: int, source: Shap
 # -- lowering -----------------------------------------------------------------------------------------
 
 
-def _start_on_tpu(site: Any, x: jax.Array, *, transfer: Transfer, batch: int, origin: Origin) -> list[Any]:
-    source = in_memory(x, batch)
+def _start_on_tpu(
+    site: Any, x: jax.Array, *, transfer: Transfer, batch: int, origin: Origin, ordered: bool
+) -> list[Any]:
+    source = in_memory(x if ordered or site.is_programs_argument(0) else pin(x), batch)
     return [source, *start_call(source, transfer, batch)]
 
 
@@ -289,9 +298,11 @@ def _done_on_tpu(
     transfer: Transfer,
     batch: int,
     origin: Origin,
+    ordered: bool,
+    placed: bool,
 ) -> list[Any]:
-    _require_unmoved(site, origin)
-    landed = out_of_memory(done_call(source, destination, semaphores, transfer, batch), batch)
+    _require_unmoved(site, origin, ordered)
+    landed = out_of_memory(done_call(source, destination, semaphores, transfer, batch, placed), batch)
     if isinstance(transfer, Permute) and not transfer.complete:
         receives = partner(transfer.transposed.perm, lax.axis_index(transfer.axes)) >= 0
         landed = jnp.where(receives, landed, jnp.zeros_like(landed))
@@ -300,17 +311,17 @@ def _done_on_tpu(
 
 # What may stand between a start and a done in the compiled program: it renames buffers and moves none.
 _RENAMES = {
-    "",
+    "func.call",
+    "func.func",
+    "sdy.manual_computation",
     "stablehlo.custom_call",
     "stablehlo.optimization_barrier",
-    "stablehlo.while",
-    "stablehlo.case",
-    "stablehlo.if",
-    "func.call",
 }
+# These may copy what they carry or return, unless program_order has arranged it.
+_LOOPS_AND_BRANCHES = {"stablehlo.while", "stablehlo.case", "stablehlo.if"}
 
 
-def _require_unmoved(site: Any, origin: Origin) -> None:
+def _require_unmoved(site: Any, origin: Origin, ordered: bool) -> None:
     """Refuses a program in which anything but a start made the buffers of a done.
 
     Raises:
@@ -318,12 +329,19 @@ def _require_unmoved(site: Any, origin: Origin) -> None:
     """
     for position, what in ((1, "destination"), (2, "semaphores")):
         maker = site.maker(position)
-        if maker not in _RENAMES:
+        if maker in _RENAMES or (ordered and maker in _LOOPS_AND_BRANCHES):
+            continue
+        if maker in _LOOPS_AND_BRANCHES:
             raise InFlightMovedError(
-                f"the future finished at {origin}: {maker} would move its {what} while the copy runs. Futures are "
-                "stacked and unstacked by asyncops.scan, not by jax.lax.scan or indexing, and a future that "
-                "depends on a vmap's index must do so from its start"
+                f"the future finished at {origin} was carried by a loop, or returned by a conditional, which may copy "
+                f"its {what} while the copy runs. Put asyncops.program_order around the function, or use "
+                "asyncops.fori_loop, while_loop or scan"
             )
+        raise InFlightMovedError(
+            f"the future finished at {origin}: {maker} would move its {what} while the copy runs. Futures are "
+            "stacked and unstacked by asyncops.scan, not by jax.lax.scan or indexing, and a future that "
+            "depends on a vmap's index must do so from its start"
+        )
 
 
 def _resume_on_tpu(site: Any, y: jax.Array, *, transfer: Transfer, batch: int, source: Shape) -> list[Any]:

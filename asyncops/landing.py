@@ -88,7 +88,7 @@ def finish(leaves: Sequence[Any], futures: Sequence[Held]) -> list[Any]:
         if n in at:
             held = at[n]
             triple = [leaves[k] for k in held.positions]
-            result.append(ops.done(triple, held.transfer, NOWHERE, held.batch))
+            result.append(ops.done(triple, held.transfer, NOWHERE, held.batch, ordered=True))
         elif n not in skipped:
             result.append(leaf)
     return result

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import jax.numpy as jnp
+
 from asyncops.regions import is_ref
 from asyncops.sharing import Shared
 from stateful._jax.jaxprs import Literal
@@ -63,15 +65,25 @@ class Loop:
         """All that the loop carries."""
         return self._shared.expand(carry)
 
-    def cond_after_one(self, carry: Sequence[Any]) -> Any:
-        """What `cond` will be after one more iteration, which is not run for that; only where the loop `counts`."""
-        body = self.form.body
+    def ahead(self, carry: Sequence[Any], most: int) -> Any:
+        """How many more iterations follow, up to ``most``, without running them; only where the loop counts."""
         whole = self._shared.expand(carry)
+        follows = self._cond(whole)
+        count = follows.astype(jnp.int32)
+        for _ in range(most - 1):
+            whole = self._counted(whole)
+            follows = follows & self._cond(whole)
+            count += follows.astype(jnp.int32)
+        return count
+
+    def _counted(self, whole: Sequence[Any]) -> list[Any]:
+        """What is carried after one more iteration, as far as the condition looks at it; the rest stays as it is."""
+        body = self.form.body
         env = Environment(body.jaxpr, *bound(body, (*self._body_consts, *whole)))
         for eqn in self._counting or ():
             env.run(eqn)
         known = [v in env or isinstance(v, Literal) for v in body.outputs]
-        return self._cond([env[v] if k else x for v, k, x in zip(body.outputs, known, whole, strict=True)])
+        return [env[v] if k else x for v, k, x in zip(body.outputs, known, whole, strict=True)]
 
 
 def bound(body: Body, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:

@@ -42,7 +42,7 @@ def leaf_dtypes(transfer: Transfer, shape: Sequence[int], dtype: Any) -> tuple[I
     )
 
 
-def _start_type(x: Any, *, transfer: Transfer, batch: int, origin: Origin) -> Any:
+def _start_type(x: Any, *, transfer: Transfer, batch: int, origin: Origin, ordered: bool) -> Any:
     source, destination, semaphores = leaf_dtypes(transfer, x.shape[batch:], x.dtype)
     stacked = x.shape[:batch]
     leaves = [
@@ -54,8 +54,16 @@ def _start_type(x: Any, *, transfer: Transfer, batch: int, origin: Origin) -> An
 
 
 def _done_type(
-    source: Any, destination: Any, semaphores: Any, *, transfer: Transfer, batch: int, origin: Origin
-):
+    source: Any,
+    destination: Any,
+    semaphores: Any,
+    *,
+    transfer: Transfer,
+    batch: int,
+    origin: Origin,
+    ordered: bool,
+    placed: bool,
+) -> Any:
     shape = (*destination.shape[:batch], *destination.dtype.element)
     effects = {_jax.async_effect, *_jax.axis_effects(transfer.axes)}
     return [_jax.retyped(destination, shape, destination.dtype.physical)], effects
@@ -65,14 +73,27 @@ start_p = _jax.new_primitive("async_start", _start_type)
 done_p = _jax.new_primitive("async_done", _done_type)
 
 
-def start(x: jax.Array, transfer: Transfer, origin: Origin, batch: int = 0) -> list[Any]:
-    """Starts ``transfer`` of ``x``, an array of any dtype and at least one dimension; gives the future's leaves."""
-    return start_p.bind(x, transfer=transfer, batch=batch, origin=origin)
+def start(
+    x: jax.Array, transfer: Transfer, origin: Origin, batch: int = 0, ordered: bool = False
+) -> list[Any]:
+    """Starts ``transfer`` of ``x``, an array of any dtype and at least one dimension; gives the future's leaves.
+
+    ``ordered``: `asyncops.program_order` has seen to it that nothing moves ``x``, or else the start must.
+    """
+    return start_p.bind(x, transfer=transfer, batch=batch, origin=origin, ordered=ordered)
 
 
-def done(leaves: Sequence[Any], transfer: Transfer, origin: Origin, batch: int = 0) -> jax.Array:
-    """Waits for a future given by its leaves; gives the array that arrived."""
-    (result,) = done_p.bind(*leaves, transfer=transfer, batch=batch, origin=origin)
+def done(
+    leaves: Sequence[Any], transfer: Transfer, origin: Origin, batch: int = 0, ordered: bool = False
+) -> jax.Array:
+    """Waits for a future given by its leaves; gives the array that arrived.
+
+    ``ordered``: `asyncops.program_order` has seen to it that no loop or branch around moved the leaves. It also binds
+    dones that are ``placed``: what arrived will be sent, and nothing may move it meanwhile.
+    """
+    (result,) = done_p.bind(
+        *leaves, transfer=transfer, batch=batch, origin=origin, ordered=ordered, placed=False
+    )
     return result
 
 
@@ -101,7 +122,9 @@ def resume(y: jax.Array, transfer: Transfer, batch: int, source: tuple[int, ...]
 # -- derivatives ------------------------------------------------------------------------------------------------------
 
 
-def _start_jvp(primals: Any, tangents: Any, *, transfer: Transfer, batch: int, origin: Origin) -> Any:
+def _start_jvp(
+    primals: Any, tangents: Any, *, transfer: Transfer, batch: int, origin: Origin, ordered: bool
+) -> Any:
     (x,), (dx,) = primals, tangents
     leaves = start(x, transfer, origin, batch)
     if type(dx) is ad.Zero:
@@ -109,7 +132,16 @@ def _start_jvp(primals: Any, tangents: Any, *, transfer: Transfer, batch: int, o
     return leaves, start(transfer.widen(dx, batch), transfer.tangent, origin, batch)
 
 
-def _done_jvp(primals: Any, tangents: Any, *, transfer: Transfer, batch: int, origin: Origin) -> Any:
+def _done_jvp(
+    primals: Any,
+    tangents: Any,
+    *,
+    transfer: Transfer,
+    batch: int,
+    origin: Origin,
+    ordered: bool,
+    placed: bool,
+) -> Any:
     result = done(primals, transfer, origin, batch)
     if all(type(t) is ad.Zero for t in tangents):
         return [result], [ad.Zero(jax.typeof(result).to_tangent_aval())]
@@ -117,7 +149,9 @@ def _done_jvp(primals: Any, tangents: Any, *, transfer: Transfer, batch: int, or
     return [result], [done(leaves, transfer.tangent, origin, batch)]
 
 
-def _start_transpose(cts: Any, x: Any, *, transfer: Transfer, batch: int, origin: Origin) -> Any:
+def _start_transpose(
+    cts: Any, x: Any, *, transfer: Transfer, batch: int, origin: Origin, ordered: bool
+) -> Any:
     if all(type(ct) is ad.Zero for ct in cts):
         return [ad.Zero(x.aval.to_cotangent_aval())]
     back_destination, back_source, semaphores = (ad.instantiate_zeros(ct) for ct in cts)
@@ -125,7 +159,9 @@ def _start_transpose(cts: Any, x: Any, *, transfer: Transfer, batch: int, origin
     return [transfer.narrow(ct, batch)]
 
 
-def _done_transpose(cts: Any, *leaves: Any, transfer: Transfer, batch: int, origin: Origin) -> Any:
+def _done_transpose(
+    cts: Any, *leaves: Any, transfer: Transfer, batch: int, origin: Origin, ordered: bool, placed: bool
+) -> Any:
     (ct,) = cts
     if type(ct) is ad.Zero:
         return [ad.Zero(leaf.aval.to_cotangent_aval()) for leaf in leaves]
@@ -164,8 +200,16 @@ ad.primitive_transposes[done_p] = _done_transpose
 
 
 def _start_batch(
-    size: int, name: Any, operands: Any, dims: Any, *, transfer: Transfer, batch: int, origin: Origin
-):
+    size: int,
+    name: Any,
+    operands: Any,
+    dims: Any,
+    *,
+    transfer: Transfer,
+    batch: int,
+    origin: Origin,
+    ordered: bool,
+) -> Any:
     (x,), (dim,) = operands, dims
     over_devices = name not in transfer.axes
     if not _jax.is_mapped(dim) and over_devices:
@@ -177,8 +221,17 @@ def _start_batch(
 
 
 def _done_batch(
-    size: int, name: Any, operands: Any, dims: Any, *, transfer: Transfer, batch: int, origin: Origin
-):
+    size: int,
+    name: Any,
+    operands: Any,
+    dims: Any,
+    *,
+    transfer: Transfer,
+    batch: int,
+    origin: Origin,
+    ordered: bool,
+    placed: bool,
+) -> Any:
     if name in transfer.axes:
         transfer = _within_device(transfer, name)
     if not any(map(_jax.is_mapped, dims)):
@@ -230,14 +283,17 @@ def out_of_memory(x: jax.Array, batch: int) -> jax.Array:
     return lax.reshape(x, (*x.shape[:batch], *x.shape[batch + 1 :]))
 
 
-def _start_at_once(site: Any, x: jax.Array, *, transfer: Transfer, batch: int, origin: Origin) -> list[Any]:
+def _start_at_once(
+    site: Any, x: jax.Array, *, transfer: Transfer, batch: int, origin: Origin, ordered: bool
+) -> list[Any]:
     landed = transfer.synchronous(x, batch)
     return [in_memory(x, batch), in_memory(landed, batch), jnp.zeros((1, SEMAPHORES), jnp.int32)]
 
 
 def _done_at_once(
-    site: Any, source: Any, destination: Any, semaphores: Any, *, transfer, batch, origin
-) -> list[Any]:
+    site: Any, source: Any, destination: Any, semaphores: Any, *, transfer: Transfer, batch: int, origin: Origin,
+    ordered: bool, placed: bool,
+) -> list[Any]:  # fmt: skip
     # The result depends on the semaphores, so that what is ordered before the done stays before it.
     destination, _ = lax.optimization_barrier((destination, semaphores))
     return [out_of_memory(destination, batch)]

@@ -4,23 +4,30 @@ What arrives in iteration *i* is sent in iteration *i + 1*, so the buffer that r
 compiler gives each loop variable one buffer, and would copy. After two iterations every variable is back in its
 buffer: so two are run at a time, and what is left over at the end is run alone.
 
+Where futures move up in the carry (the next becomes the current one), more buffers take turns, and more iterations are
+run at a time: `period`.
+
 How many iterations are left is known before each pair wherever the loop's condition depends on counters only: then it
-is evaluated one iteration ahead. Where it depends on what arrives, see `asyncops.alternating`.
+is evaluated ahead. Where it depends on what arrives, see `asyncops.alternating`.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from jax import lax
 
 from asyncops import ops
-from asyncops.alternating import Alternation
 from asyncops.landing import Held, arrays_of, as_landed, choose, finish, landed_among
-from asyncops.loops import Carry, Loop, Run, counting, evaluate_body
+from asyncops.loops import Carry, Loop, Run, evaluate_body
+from asyncops.periods import period
+from asyncops.placing import movable, results_in_hbm
 from asyncops.regions import touches_futures
 from asyncops.sharing import Shared
+from asyncops.stacks import Stacks
 from stateful._jax.jaxprs import parameter_jaxprs
 from stateful.higher_order import Scan, While
 
@@ -39,9 +46,10 @@ def _handles(jaxpr: Any) -> bool:
 
 
 def run_scan(
-    form: Scan, operands: Sequence[Any], unroll: int, stacked: Sequence[Held], shared: Shared, run: Run
-) -> list[Any]:
-    """Runs a ``scan`` whose body starts operations, two iterations (or a multiple) at a time.
+    form: Scan, operands: Sequence[Any], unroll: int, futures: Sequence[Held], stacked: Sequence[Held], shared: Shared,
+    run: Run,
+) -> list[Any]:  # fmt: skip
+    """Runs a ``scan`` whose body starts operations, two iterations (or more, see `period`) at a time.
 
     ``lax.scan`` runs what is left over behind its loop. A stack of futures would be filled by moving what is in
     flight: so each iteration finishes its future, and what arrived is stacked.
@@ -50,6 +58,7 @@ def run_scan(
         form: the loop.
         operands: its operands; `asyncops.landing.Landed` stacks among what it scans over.
         unroll: how many iterations the program asked to run at a time.
+        futures: those among what it carries.
         stacked: the futures among what it stacks, counted from the first stack.
         shared: what the loop would hold twice.
         run: evaluates bodies in order.
@@ -60,27 +69,26 @@ def run_scan(
     m, n = len(form.consts), len(form.consts) + len(form.carry)
     operands = shared.copy(operands)
     consts, landed = operands[:m], landed_among(operands[n:])
+    stacks = Stacks(form, stacked)
 
-    def step(reduced: Carry, xs: Carry) -> tuple[Carry, Carry]:
+    def step(state: Any, xs: Carry) -> tuple[Any, Carry]:
+        reduced, written = state
         inputs = (*consts, *shared.expand(reduced), *as_landed(xs, landed))
         results = evaluate_body(form.jaxpr, inputs, run)
-        return shared.reduce(results[: n - m]), finish(results[n - m :], stacked)
+        carry, ys = shared.reduce(results[: n - m]), finish(results[n - m :], stacked)
+        return stacks.write(carry, written, ys)
 
-    carry, ys = lax.scan(
-        step,
-        shared.reduce(operands[m:n]),
-        arrays_of(operands[n:], landed),
-        length=form.length,
-        reverse=form.reverse,
-        unroll=unroll * 2 if unroll % 2 else unroll,
-    )
-    return [*shared.expand(carry), *as_landed(ys, stacked, stacked=True)]
+    unroll = math.lcm(unroll, period(form, futures))
+    init = shared.reduce(operands[m:n]), stacks.empty()
+    xs = arrays_of(operands[n:], landed)
+    (carry, written), left = lax.scan(step, init, xs, form.length, reverse=form.reverse, unroll=unroll)
+    return [*shared.expand(carry), *as_landed(stacks.read(written, left), stacked, stacked=True)]
 
 
 def run_while(
     form: While, operands: Sequence[Any], futures: Sequence[Held], shared: Shared, run: Run
 ) -> list[Any]:
-    """Runs a ``while`` whose body starts operations, two iterations at a time.
+    """Runs a ``while`` whose body starts operations, two iterations (or more, see `period`) at a time.
 
     Args:
         form: the loop.
@@ -90,24 +98,31 @@ def run_while(
         run: evaluates bodies in order.
 
     Returns:
-        What it carries in the end, with `asyncops.landing.Landed` in the place of futures: an iteration that is left
-        over is run in a conditional, which no future may leave.
+        What it carries in the end, with `asyncops.landing.Landed` in the place of futures: iterations that are left
+        over are run in a conditional, which no future may leave.
     """
-    if counting(form) is None:
-        loop = Loop(form, operands, shared.apart(form), run)
-        return as_landed(Alternation(loop, futures).run(), futures)
     loop = Loop(form, operands, shared, run)
-    carry, again = _in_pairs(loop)
-    rest = [
-        lambda: finish(loop.whole(carry), futures),
-        lambda: finish(loop.whole(loop.body(carry)), futures),
-    ]
-    return as_landed(choose(again, rest), futures)
+    carry, left = _together(loop, period(form, futures))
+    rest = [functools.partial(_finished, loop, carry, n, futures) for n in range(period(form, futures))]
+    return as_landed(choose(left, rest), futures)
 
 
-def _in_pairs(loop: Loop) -> tuple[Carry, Any]:
-    """Runs pairs as long as two iterations are left; tells whether one is."""
-    carry = lax.while_loop(
-        lambda c: loop.cond(c) & loop.cond_after_one(c), lambda c: loop.body(loop.body(c)), loop.init
-    )
-    return carry, loop.cond(carry)
+def _together(loop: Loop, size: int) -> tuple[Carry, Any]:
+    """Runs ``size`` iterations at a time as long as so many are left; tells how many are left then."""
+
+    def run(carry: Carry) -> Carry:
+        for _ in range(size):
+            carry = loop.body(carry)
+        return carry
+
+    carry = lax.while_loop(lambda c: loop.ahead(c, size) == size, run, loop.init)
+    return carry, loop.ahead(carry, size)
+
+
+def _finished(loop: Loop, carry: Carry, more: int, futures: Sequence[Held]) -> list[Any]:
+    """What is carried after so many more iterations, futures as what arrived."""
+    for _ in range(more):
+        carry = loop.body(carry)
+    whole = loop.whole(carry)
+    fixed = results_in_hbm(loop.form.body.jaxpr) if more else ()
+    return finish([movable(x) if n in fixed else x for n, x in enumerate(whole)], futures)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from asyncops import ops
 from asyncops.landing import Held
 from asyncops.origins import NOWHERE
+from asyncops.regions import is_ref
 from asyncops.transfers import Copy, Shape
 from stateful._jax.inflight import is_handle, is_in_flight
 from stateful._jax.jaxprs import Literal
@@ -35,7 +36,9 @@ class Roots:
         self.starts: dict[Any, Any] = {}
         for eqn in jaxpr.eqns:
             if eqn.primitive.name in _VIEWS:
-                self._of.update(zip(eqn.outvars, eqn.invars, strict=False))
+                # A barrier has no result for a Ref among its operands.
+                arrays = [v for v in eqn.invars if not is_ref(v)]
+                self._of.update(zip(eqn.outvars, arrays, strict=False))
             elif eqn.primitive is ops.start_p:
                 self.starts[eqn.outvars[2]] = eqn
 
@@ -44,6 +47,10 @@ class Roots:
         while not isinstance(atom, Literal) and atom in self._of:
             atom = self._of[atom]
         return None if isinstance(atom, Literal) else atom
+
+    def views(self, root: Any) -> list[Any]:
+        """The variables that are the array ``root``."""
+        return [root, *(v for v in self._of if self.of(v) is root)]
 
     def sent(self, handle: Any) -> Any:
         """The array that a future sends; None if it was not started here."""
@@ -81,7 +88,8 @@ def private(x: Any) -> Any:
     """A copy of ``x`` that the compiler takes for another array."""
     x = jnp.asarray(x)
     buffer = x.reshape(1) if x.ndim == 0 else x
-    return ops.done(ops.start(buffer, Copy(), NOWHERE), Copy(), NOWHERE).reshape(x.shape)
+    leaves = ops.start(buffer, Copy(), NOWHERE, ordered=True)
+    return ops.done(leaves, Copy(), NOWHERE, ordered=True).reshape(x.shape)
 
 
 @dataclass(frozen=True)

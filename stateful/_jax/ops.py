@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 from jax._src import config, core, effects
+from jax._src.lib.mlir import ir  # pyright: ignore[reportPrivateImportUsage]
 from jax._src.pallas.mosaic import core as tpu_core
 from jax._src.state import discharge, indexing
 from jax._src.state import types as state_types
@@ -103,9 +104,9 @@ def vary(x: jax.Array, axes: Sequence[str]) -> jax.Array:
     return jax.lax.pcast(x, missing, to="varying") if missing else x
 
 
-def varying_as(x: Any, like: Any) -> Any:
-    """``x`` as a value that may vary along the same axes as ``like``."""
-    missing = varying_axes(jax.typeof(like)) - varying_axes(jax.typeof(x))
+def varying_as(x: Any, aval: Any) -> Any:
+    """``x`` as a value that may vary along the same axes as one of type ``aval``."""
+    missing = varying_axes(aval) - varying_axes(jax.typeof(x))
     return jax.lax.pcast(x, tuple(missing), to="varying") if missing else x
 
 
@@ -200,9 +201,26 @@ class LoweringSite:
         self._operands = operands
 
     def maker(self, position: int) -> str:
-        """Name of the operation that made an operand; "" for an argument of the enclosing function or loop body."""
-        owner = self._operands[position].owner
-        return getattr(owner, "name", "")
+        """Name of the operation that made an operand, or in whose body it is an argument."""
+        return _operation(self._operands[position]).name
+
+    def is_programs_argument(self, position: int) -> bool:
+        """True where an operand is an argument of the whole program, perhaps in another shape."""
+        value = self._operands[position]
+        while True:
+            op = _operation(value)
+            if op.name == "func.func":
+                return ir.StringAttr(op.attributes["sym_name"]).value == "main"
+            if op.name in ("stablehlo.reshape", "stablehlo.optimization_barrier"):
+                value = op.operands[ir.OpResult(value).result_number]
+            else:
+                return False
+
+
+def _operation(value: Any) -> Any:
+    """What made a value, or has it as an argument of a body."""
+    owner = value.owner
+    return owner.owner.operation if isinstance(owner, ir.Block) else owner
 
 
 def abstract_results(fn: Callable[..., Any], *avals: Any) -> list[Any]:

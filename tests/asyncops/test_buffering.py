@@ -267,6 +267,143 @@ def test_a_stack_without_the_decorator_is_refused_when_it_is_compiled(scheduled)
 
 
 @pytest.mark.tpu_compile
-def test_without_the_decorator_a_loop_copies(scheduled):
-    """The test of these tests."""
-    assert scheduled(ODD[0], ordered=False).copies_in_loops()
+@pytest.mark.parametrize("program", [ODD[0], UNKNOWN[0]], ids=names)
+def test_without_the_decorator_a_loop_that_carries_a_future_is_refused(program, scheduled):
+    """It would be copied in flight: `test_note` shows what a compiler does to one written by hand."""
+    message = r"the future finished at test_buffering.py:\d+ .* was carried by a loop.*asyncops.program_order"
+    with pytest.raises(Exception, match=message) as caught:
+        scheduled(program, ordered=False)
+    assert isinstance(caught.value.__cause__ or caught.value, InFlightMovedError)
+
+
+# -- queues of futures --------------------------------------------------------------------------------
+
+
+def queue(depth, sends):
+    """A loop that keeps several operations in flight: each iteration finishes the oldest and starts another."""
+
+    def body(loop, n, x):
+        def step(i, carry):
+            total, futures = carry
+            y = done(futures[0])
+            return total + jnp.sin(y), (*futures[1:], start(sends(y, x)))
+
+        total, futures = loop(n, step, (x, tuple(start(x * k) for k in range(1, depth + 1))))
+        return total + sum(done(fut) * k for k, fut in enumerate(futures, 1))
+
+    body.__name__ = f"queue of {depth} {sends.__name__}"
+    return body
+
+
+def what_arrived(y, x):
+    return y
+
+
+def what_it_computes(y, x):
+    return y * x
+
+
+QUEUES = [queue(depth, sends) for depth in (2, 3) for sends in (what_arrived, what_it_computes)]
+
+
+@pytest.mark.parametrize("kind", [fori, scanned, decided_by_data], ids=names)
+def test_queues_of_futures(kind):
+    numbers = [0, 3, 5] if kind is fori else [4]
+
+    def run(x, ns):
+        plain = [lambda x, b=b, n=n: b(kind, n, x) for b in QUEUES for n in (ns if kind is fori else numbers)]
+        return [[f(x) for f in plain], [program_order(f)(x) for f in plain]]
+
+    mapped = jax.shard_map(run, mesh=mesh(4), in_specs=(P("x"), P()), out_specs=P("x"), check_vma=False)
+    plain, ordered = jax.jit(mapped)(X, [jnp.int32(n) for n in numbers])
+    for a, b in zip(plain, ordered, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.tpu_compile
+@pytest.mark.parametrize("body", QUEUES[:2], ids=names)
+@pytest.mark.parametrize(("kind", "n"), [(fori, None), (scanned, 9)], ids=["unknown number", "scan"])
+def test_queues_are_neither_copied_nor_moved(body, kind, n, scheduled):
+    compiled = scheduled(with_loop(body, kind, n), (128, 128))
+    assert compiled.moved_in_flight() == []
+    assert compiled.copies_in_loops() == []
+
+
+# -- where the compiler has memory to move things to --------------------------------------------------
+
+
+def stacks_what_arrives(x):
+    """The gradient of a loop keeps what it received for the way back."""
+
+    def step(carry, k):
+        x, fut = carry
+        y = done(fut)
+        return (x + jnp.sin(y) * k, start(y + x)), y
+
+    (x, fut), ys = lax.scan(step, (x, start(x)), jnp.arange(1.0, 6.0))
+    return x + done(fut) + ys[1]
+
+
+def gradient_of_sums(x):
+    """What is sent back is a broadcast, which a compiler would rather make twice than keep."""
+
+    def step(carry, k):
+        total, fut = carry
+        return (total + asyncops.psum_done(fut), asyncops.psum_start(jnp.sin(x * k), "x")), None
+
+    carry = (jnp.zeros_like(x), asyncops.psum_start(x, "x"))
+    (total, fut), _ = lax.scan(step, carry, jnp.arange(1.0, 6.0))
+    return total + asyncops.psum_done(fut)
+
+
+def gradient(fn):
+    def of(x):
+        return jax.grad(lambda x: jnp.sum(jnp.sin(fn(x))))(x)
+
+    of.__name__ = f"gradient of {fn.__name__}"
+    return of
+
+
+SMALL = [stacks_what_arrives, gradient(stacks_what_arrives), gradient(gradient_of_sums)]
+
+
+@pytest.mark.tpu_compile
+@pytest.mark.parametrize("fn", SMALL, ids=names)
+def test_what_is_sent_is_not_moved_to_vmem(fn, scheduled):
+    compiled = scheduled(fn, (128, 128))
+    assert compiled.moved_in_flight() == []
+    assert compiled.copies_in_loops() == []
+    report = asyncops.check_compiled(compiled.text)
+    assert [d for d in report.diagnostics if d.severity == "error"] == []
+
+
+def in_branches(x):
+    def yes():
+        fut = start(jnp.cos(x))
+        z = jnp.sin(x)
+        y = done(fut)
+        fut = start(y)
+        return y, done(fut) * z, x
+
+    a, b, c = lax.cond(lax.psum(x.sum(), "x") > 0, yes, lambda: (x, x + 1, x * 2))
+    return a * b + c
+
+
+def refs_in_branches(x):
+    x_ref, y_ref = jax.new_ref(x * 2), jax.new_ref(jnp.zeros_like(x))
+
+    def yes():
+        fut = note.start_ref(x_ref, y_ref)
+        z = jnp.sin(x_ref[...])
+        note.done_ref(fut)
+        x_ref[...] = z
+
+    lax.cond(lax.psum(x.sum(), "x") > 0, yes, lambda: None)
+    return y_ref[...] * x_ref[...]
+
+
+@pytest.mark.tpu_compile
+@pytest.mark.parametrize("fn", [in_branches, refs_in_branches], ids=names)
+def test_what_was_sent_may_leave_a_branch(fn, scheduled):
+    """The compiler would abort where a conditional gives what may not be moved."""
+    assert scheduled(fn, (128, 128)).moved_in_flight() == []

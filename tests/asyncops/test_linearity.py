@@ -225,10 +225,17 @@ def finished_in_a_branch(x):
     return x_ref[...]
 
 
+def carried_untouched(x):
+    """JAX takes what a loop carries unchanged out of its carry."""
+    y, fut = lax.fori_loop(0, 3, lambda i, c: (jnp.sin(c[0]), c[1]), (x, start(x)))
+    return done(fut) * y
+
+
 @pytest.mark.parametrize(
     "program",
     [
         either_branch,
+        carried_untouched,
         through_functions,
         started_in_branches,
         after_the_done,
