@@ -905,7 +905,7 @@ class Conditions:
         return result._assume_selected(symbols(p)) if result is not None else None
 
     def _assume_selected(self, about: set[Atom]) -> Conditions | None:
-        """What bounds on selections say, once it is known what they select. ``about``: symbols that something is new of."""
+        """What bounds on selections say, once it is known what they select. ``about``: what something is new of."""
         result: Conditions | None = self
         for direction, (low, high) in self.bounds.items():
             whole = Linear(direction, 0)

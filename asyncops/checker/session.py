@@ -20,8 +20,8 @@ from asyncops.checker.devices import ProgramInterpreter, Topology
 from asyncops.checker.events import Location
 from asyncops.checker.memory import Cells, Memory
 from asyncops.checker.report import KernelSummary, Report
-from asyncops.checker.tables import COUNTER
 from asyncops.checker.skeleton import Compiler, OutOfBudget, Place, State, Unmodelled, bodies_of
+from asyncops.checker.tables import COUNTER
 from stateful import higher_order as ho
 from stateful import terms
 from stateful._jax import chips, jaxprs
@@ -30,8 +30,8 @@ from stateful.terms import Conditions
 
 MOST_COMBINATIONS = 64
 LARGEST_ENTRY = 16
-"""A finding rests on small values of what is read from memory: flags, counts, first indices. Where only larger ones show
-it (a length, say), it may be that no caller passes them, since the arrays could not hold so much: then it is said which."""
+"""A finding rests on small values of what is read from memory: flags, counts, first indices. Where only larger ones
+show it (a length, say), no caller may pass them, since the arrays could not hold so much: then it is said which."""
 LONGEST_RERUN = 20_000
 """Events up to which the run that a suspect's values make is followed from its start."""
 
@@ -247,18 +247,27 @@ class _Session:
         else:
             self.undecided.setdefault(suspect.key, f"{_text(suspect)} could not be decided")
 
-    def _without_negatives(self, conditions: Conditions) -> tuple[Conditions | None, str]:
-        """The conditions where what comes from outside is not negative: no finding rests on a negative length or index.
+    def _as_seen(self, suspect: tracking.Suspect, model: Any) -> Analysis:
+        """The events that led to a suspect, where running them from the start would take too long."""
+        trace = suspect.trace()
+        return Analysis(recording.finish([trace], [model]), [trace], 1, model)
 
-        None where they say it is; then also what is taken for granted.
-        """
-        for fact in list(conditions.facts()):
-            for s in sorted(terms.symbols(fact), key=lambda s: s.text):
-                narrowed = conditions.assume(terms.le(0, terms.Linear(((s, 1),), 0)))
-                if narrowed is None:
-                    return None, f"{s.arguments[0] if s.arguments else s} is never negative"
-                conditions = narrowed
-        return conditions, ""
+    def _rerun(self, model: Any) -> Analysis | None:
+        """The run that the program makes with these values: what was assumed on the way to a suspect may have been
+        joined with other paths, a run is one path. None where it is long."""
+        counters = {s: v for s, v in model.items() if s.text.startswith(COUNTER)}
+        given = Conditions()
+        for s, value in model.items():
+            term = terms.substitute(terms.Linear(((s, 1),), 0), counters)
+            given = given.assume(terms.eq(term, value)) or given
+        try:
+            run = self._one(0, 0, paths.PathPolicy(limit=LONGEST_RERUN), given, LONGEST_RERUN)
+        except (Unmodelled, OutOfBudget, terms.TermTooLargeError, paths.PathTooLong, paths.PathExcluded):
+            return None
+        whole = _model_of((run,))
+        if whole is None:
+            return None
+        return Analysis(recording.finish([run.trace], [whole]), [run.trace], 1, whole)
 
     def _without_negatives(self, conditions: Conditions) -> tuple[Conditions | None, str]:
         """The conditions where what comes from outside is not negative: no finding rests on a negative length or index.
