@@ -19,6 +19,7 @@ from asyncops.checker.cores import most_cores
 from asyncops.checker.devices import ProgramInterpreter, Topology
 from asyncops.checker.events import Location
 from asyncops.checker.memory import Cells, Memory
+from asyncops.checker.operations import findings_of_operations
 from asyncops.checker.report import KernelSummary, Report
 from asyncops.checker.skeleton import Compiler, OutOfBudget, Place, State, Unmodelled, bodies_of
 from asyncops.checker.tables import COUNTER
@@ -152,6 +153,7 @@ class _Session:
         if has_kernels(self.closed.jaxpr):
             self._run_kernels()
             self._look_around()
+        self.seen += findings_of_operations(self.closed.jaxpr)
 
     def _run_kernels(self) -> None:
         """Every device and path, then the rules on every combination."""

@@ -20,19 +20,20 @@ from jax._src.interpreters import partial_eval as _partial_eval
 
 from stateful._jax import primitives
 from stateful._jax.jaxprs import Body, Frame, is_ref, open_jaxpr, parameter_jaxprs, user_location
+from stateful._jax.ops import async_effect
 
 _KERNELS = [p for p in (primitives.pallas_call, primitives.mpmd_map, primitives.core_map) if p is not None]
 
 
 @dataclass(frozen=True)
 class TracedProgram:
-    """A traced program with a kernel in it, as a function that traces to the same equations.
+    """A traced program with a kernel or an operation in it, as a function that traces to the same equations.
 
     Attributes:
       location: the user's line of the first kernel call, else where its kernel is defined.
       jaxpr: identifies the trace: JAX's caches return the same object for the same function and shapes.
-      kernels: the equations of all kernel calls inside; a loop body that was traced before its loop shares
-        them with the loop.
+      kernels: the equations of all kernel calls and operations inside; a loop body that was traced before its
+        loop shares them with the loop.
     """
 
     name: str
@@ -129,10 +130,11 @@ def _raiser(error: Exception) -> Callable[..., Any]:
 
 def _kernel_equations(closed: Any) -> Iterator[Any]:
     for eqn in open_jaxpr(closed).jaxpr.eqns:
-        if any(eqn.primitive is p for p in _KERNELS):
+        bodies = tuple(parameter_jaxprs(eqn))
+        if any(eqn.primitive is p for p in _KERNELS) or (async_effect in eqn.effects and not bodies):
             yield eqn
         else:
-            for body in parameter_jaxprs(eqn):
+            for body in bodies:
                 yield from _kernel_equations(body.jaxpr)
 
 

@@ -9,6 +9,7 @@ from jax import lax
 
 import asyncops
 from stateful.errors import (
+    FindingsError,
     FutureDroppedError,
     FutureMismatchError,
     FutureReusedError,
@@ -126,6 +127,44 @@ def test_refused_in_our_loops_without_the_decorator():
         sharded(lambda x: asyncops.fori_loop(0, 3, lambda i, fut: start(x), start(x)) and x, 4)(X)
 
 
+# Where nothing refuses it, the checker finds it.
+CODES = [
+    (dropped, "AO501"),
+    (dropped_in_a_branch, "AO501"),
+    (dropped_in_a_loop, "AO501"),
+    (dropped_by_a_function, "AO501"),
+    (consumed_in_every_iteration, "AO502"),
+    (consumed_by_two_functions, "AO502"),
+    (consumed_by_the_condition, "AO502"),
+    (mixed, "AO105"),
+]
+
+
+@pytest.mark.parametrize(("program", "code"), CODES, ids=lambda p: getattr(p, "__name__", p))
+def test_found_by_the_checker(program, code):
+    report = asyncops.check(sharded(program, 4), X)
+    assert report.verdict == "findings"
+    found = {d.code: d for d in report.diagnostics}
+    assert code in found
+    assert found[code].location is not None
+
+
+def test_found_while_a_program_is_traced():
+    with pytest.raises(FindingsError, match=r"AO502.*consumed twice"):
+        with asyncops.checking():
+            jax.make_jaxpr(sharded(consumed_by_two_functions, 4))(X)
+    with asyncops.checking():
+        jax.make_jaxpr(sharded(note.overlapped, 4))(X)
+
+
+@pytest.mark.parametrize("program", note.RESULTS, ids=lambda p: p.__name__)
+def test_the_programs_of_the_note_are_clean(program):
+    assert asyncops.check(sharded(asyncops.program_order(program), 4), X).verdict == "clean"
+    codes = [d.code for d in asyncops.check(sharded(program, 4), X).diagnostics]
+    # Without an order around it, a loop that carries a future is not safe on a TPU.
+    assert codes == (["AO508"] if program in (note.staggered, note.accumulating) else [])
+
+
 def test_without_either_a_dropped_start_still_runs():
     """Its effect keeps it: never silent removal."""
     text = sharded(dropped, 4).lower(X).as_text()
@@ -178,21 +217,24 @@ def add_to_what_is_written_in_a_branch(x):
 
 
 @pytest.mark.parametrize(
-    ("program", "message"),
+    ("program", "message", "code"),
     [
         (
             read_what_is_written,
             r"reads a Ref that the operation started at note_programs.py:\d+ .* is writing",
+            "AO201",
         ),
-        (write_what_is_sent_in_a_loop, r"writes a Ref that .* is sending; move it behind the done"),
-        (send_what_is_written, r"starts to send a Ref that .* is writing"),
-        (add_to_what_is_written_in_a_branch, r"adds to a Ref that .* is writing"),
+        (write_what_is_sent_in_a_loop, r"writes a Ref that .* is sending; move it behind the done", "AO202"),
+        (send_what_is_written, r"starts to send a Ref that .* is writing", "AO201"),
+        (add_to_what_is_written_in_a_branch, r"adds to a Ref that .* is writing", "AO203"),
     ],
     ids=lambda p: getattr(p, "__name__", ""),
 )
-def test_refs_in_use_are_left_alone(program, message):
+def test_refs_in_use_are_left_alone(program, message, code):
     with pytest.raises(InFlightAccessError, match=message):
         sharded(asyncops.program_order(program), 4)(X)
+    (found,) = asyncops.check(sharded(program, 4), X).diagnostics
+    assert found.code == code
 
 
 # -- what is right ------------------------------------------------------------------------------------
