@@ -8,6 +8,7 @@ quotes are its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -26,6 +27,8 @@ _STRINGS, _DIALECTS, _TYPES, _OFFSETS, _IR = 0, 1, 2, 3, 4
 ) = (1 << bit for bit in range(7))
 # "DictionaryAttr" and "IntegerAttr" among the attributes of the builtin dialect.
 _DICTIONARY, _INTEGER = 1, 8
+# Widths of "BFloat16Type", "Float16Type", "Float32Type" and "Float64Type".
+_FLOATS = {3: 16, 4: 16, 5: 32, 6: 64}
 _MAX_DEPTH = 200
 
 
@@ -37,12 +40,21 @@ class BytecodeError(Exception):
 class Type:
     """A type as far as it is read: ``kind`` is "memref", "integer", "index" or "other".
 
-    ``text`` is what a dialect wrote for a type of its own, ``element`` the element type of a memref.
+    ``text`` is what a dialect wrote for a type of its own, ``element`` the element type of a memref, ``dims`` its
+    sizes (-1: not known), ``bits`` the width of a number (0: not known).
     """
 
     kind: str
     text: str = ""
     element: Type | None = None
+    dims: tuple[int, ...] = ()
+    bits: int = 0
+
+    @property
+    def nbits(self) -> int | None:
+        """Size of what a memref is of, padding left out; None where it is not known."""
+        bits = self.element.bits if self.element is not None else 0
+        return math.prod(self.dims) * bits if bits and min(self.dims, default=0) >= 0 else None
 
     @property
     def is_semaphore(self) -> bool:
@@ -224,13 +236,14 @@ class _Reader:
         if dialect != "builtin":
             return _OTHER
         code = cursor.varint()
+        if code == 0:  # "IntegerType": its width, and two bits for its sign
+            return Type("integer", bits=cursor.varint() >> 2)
         if code not in (10, 11):  # "MemRefType", "MemRefTypeWithMemSpace"
-            return {0: Type("integer"), 1: Type("index")}.get(code, _OTHER)
+            return Type("index") if code == 1 else Type("other", bits=_FLOATS.get(code, 0))
         if code == 11:
             cursor.varint()  # the memory space
-        for _ in range(cursor.count()):
-            cursor.varint()  # a dimension
-        return Type("memref", element=self._type(cursor.varint(), depth + 1))
+        dims = tuple(max(-1, _signed(cursor.varint())) for _ in range(cursor.count()))
+        return Type("memref", element=self._type(cursor.varint(), depth + 1), dims=dims)
 
     def _constant(self, dictionary: int) -> int | None:
         """The integer that the attributes of a constant consist of; None for anything else."""
@@ -243,8 +256,7 @@ class _Reader:
             return None
         if cursor.end - cursor.at == 1 and not cursor.data[cursor.at] & 1:
             return None  # of at most eight bits, written as a byte: no index
-        value = cursor.varint()
-        return value >> 1 if value & 1 == 0 else -(value >> 1) - 1
+        return _signed(cursor.varint())
 
     def _attribute(self, number: int) -> tuple[int, _Cursor]:
         """What kind of attribute of MLIR's own it is (-1: of another dialect), and its content."""
@@ -337,6 +349,11 @@ class _Reader:
             if isolated and self._version >= _LAZY_REGIONS:
                 source = cursor.section()[1]
             operation.regions.append(self._region(source, [] if isolated else scope, depth))
+
+
+def _signed(value: int) -> int:
+    """A signed number, whose sign is its lowest bit."""
+    return -(value >> 1) - 1 if value & 1 else value >> 1
 
 
 def _skip_use_lists(cursor: _Cursor, values: int) -> None:

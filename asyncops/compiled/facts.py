@@ -79,7 +79,7 @@ class Flight:
       source_key, destination_key: the semaphores (of XLA's own: the result) that its two halves are waited
         for by.
       inferred: the kernel that started it could not be read.
-      counted: it is exactly one copy, not one on some condition or one for each turn of a loop in the kernel.
+      amount: its size in bits; None where that, or whether or how often the kernel starts it, is not known.
       released: the steps at which its halves were waited for, by their keys.
       endings: the waits that completed it, of its last half.
     """
@@ -94,7 +94,7 @@ class Flight:
     destination_key: Buffer | None
     remote: bool = False
     inferred: bool = False
-    counted: bool = True
+    amount: int | None = None
     released: dict[Buffer, list[int]] = field(default_factory=dict)
     endings: list[Ending] = field(default_factory=list)
 

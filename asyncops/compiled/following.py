@@ -310,7 +310,7 @@ class _Run:
         """A semaphore that a conditional chose may be any of several: on each path it is one of them."""
         keys = self._semaphores(wait.semaphore, buffers)
         for key in keys:
-            self._record.wait(instruction, key, wait.count, chosen=len(keys) > 1)
+            self._record.wait(instruction, key, wait.amount, chosen=len(keys) > 1)
 
     def _accesses(self, instruction: Instruction, kernel: Kernel, buffers: _Arguments) -> None:
         for slots, access in ((kernel.reads, "read"), (kernel.writes, "write")):
@@ -328,7 +328,7 @@ class _Run:
         now = (instruction, self._record.step, self._record.path)
         keys = (sent, received)
         self._record.begin(
-            Flight(*now, False, source, destination, *keys, copy.remote, inferred, copy.counted)
+            Flight(*now, False, source, destination, *keys, copy.remote, inferred, copy.amount)
         )
 
     def _semaphores(self, slot: Slot | None, buffers: _Arguments) -> list[Buffer]:

@@ -32,7 +32,7 @@ class InFlight:
 
     ``open`` maps each to the halves that nothing has waited for; ``ended`` maps a semaphore to the last
     copy that was completed on it, and the wait that did it; ``splits`` holds the copies in flight that are
-    over on some paths; ``waited`` counts the waits on a semaphore with several copies in flight.
+    over on some paths; ``waited`` is what was waited for on a semaphore, where more is in flight.
     """
 
     open: dict[Flight, frozenset[Buffer]] = field(default_factory=dict)
@@ -83,20 +83,26 @@ class InFlight:
         """The semaphores on which ``flight`` is still waited for, of those that ``key`` may be."""
         return [k for k in self.open[flight] if k.overlaps(key)]
 
-    def suffices(self, key: Buffer, count: int | None, flights: list[Flight]) -> bool:
-        """Whether after ``count`` more waits on ``key`` all of ``flights`` are over.
+    def suffices(self, key: Buffer, amount: int | None, flights: list[Flight]) -> bool:
+        """Whether all of ``flights`` are over, once ``amount`` more has been waited for on ``key``.
 
-        One semaphore argument may hold those of both halves of a copy, which are waited for one by one.
+        One semaphore may count both halves of a copy.
         """
-        total = sum(self.waited.pop(k) for k in list(self.waited) if k.overlaps(key))
-        if count is None or not all(f.counted for f in flights):
+        before = sum(self.waited.pop(k) for k in list(self.waited) if k.overlaps(key))
+        amounts = [
+            f.amount
+            for f in flights
+            for half in (f.source_key, f.destination_key)
+            if self._counts(f, half, key)
+        ]
+        known = [a for a in amounts if a is not None]
+        if amount is None or len(known) < len(amounts) or before + amount >= sum(known):
             return True
-        total += count
-        halves = (k for f in flights for k in (f.source_key, f.destination_key) if k in self.open[f])
-        need = sum(k is not None and k.overlaps(key) for k in halves)
-        if total < need:
-            self.waited[key] = total
-        return total >= need
+        self.waited[key] = before + amount
+        return False
+
+    def _counts(self, flight: Flight, half: Buffer | None, key: Buffer) -> bool:
+        return half is not None and half in self.open[flight] and half.overlaps(key)
 
     def complete(self, flight: Flight, key: Buffer, wait: Instruction) -> bool:
         """The half on ``key`` is over; True when the copy is with it."""
@@ -133,6 +139,6 @@ def join(before: InFlight, branches: list[tuple[Branch, InFlight]]) -> InFlight:
             result.splits[flight] = before.splits[flight]
     for _, state in branches:
         result.ended.update(state.ended)
-        for key, count in state.waited.items():
-            result.waited[key] = min(count, result.waited.get(key, count))
+        for key, amount in state.waited.items():
+            result.waited[key] = min(amount, result.waited.get(key, amount))
     return result

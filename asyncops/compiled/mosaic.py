@@ -38,7 +38,7 @@ class Slot(NamedTuple):
 class KernelCopy:
     """A DMA that a kernel starts. None: memory of the kernel's own, or a Ref that could not be traced.
 
-    ``counted``: it starts exactly once, not in a loop or on some condition.
+    ``amount`` is its size in bits; None where it is not known, or whether or how often it is started is not.
     """
 
     source: Slot | None
@@ -46,7 +46,7 @@ class KernelCopy:
     source_semaphore: Slot | None
     destination_semaphore: Slot | None
     remote: bool = False
-    counted: bool = True
+    amount: int | None = None
 
     @property
     def semaphores(self) -> tuple[Slot, ...]:
@@ -58,11 +58,11 @@ class KernelCopy:
 class KernelWait:
     """Waits on an argument semaphore for what another kernel started.
 
-    ``count`` is None where it depends on a loop or a condition.
+    ``amount`` is for how many bits; None where that is not known, or depends on a loop or a condition.
     """
 
     semaphore: Slot
-    count: int | None
+    amount: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class _Walk:
         self._block(entry, counted=True)
         return Kernel(
             left=tuple(p.copy for p in self.pending if p.open),
-            waits=tuple(KernelWait(slot, count) for slot, count in self.waits.items()),
+            waits=tuple(KernelWait(slot, amount) for slot, amount in self.waits.items()),
             reads=frozenset(self.reads),
             writes=frozenset(self.writes),
         )
@@ -188,7 +188,7 @@ class _Walk:
             next((s for of_source, s in semaphores if of_source), None),
             next((s for of_source, s in semaphores if not of_source), None),
             remote=any(v.type.kind == "integer" for v in operation.operands),
-            counted=counted,
+            amount=data[0].type.nbits if counted else None,
         )
         if copy.semaphores:
             self.pending.append(_Pending(copy, set(copy.semaphores)))
@@ -202,15 +202,18 @@ class _Walk:
         self.writes.update(s for s in [copy.destination] if s)
 
     def _wait(self, operation: Operation, counted: bool) -> None:
+        data = [
+            v.type.nbits for v in operation.operands if v.type.kind == "memref" and not v.type.is_semaphore
+        ]
         for value in operation.operands:
             if value.type.is_semaphore and (slot := self.roots.get(value)):
-                self._wait_on(slot, counted)
+                self._wait_on(slot, data[-1] if data and counted else None)
 
-    def _wait_on(self, slot: Slot, counted: bool) -> None:
+    def _wait_on(self, slot: Slot, amount: int | None) -> None:
         own = next((p for p in self.pending if slot in p.open), None)
         if own is None:
             before = self.waits.get(slot, 0)
-            self.waits[slot] = before + 1 if counted and before is not None else None
+            self.waits[slot] = before + amount if amount is not None and before is not None else None
             return
         own.open.discard(slot)
         if not own.open:

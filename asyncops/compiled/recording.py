@@ -58,15 +58,15 @@ class Recorder:
             self.state.add(flight)
 
     def wait(
-        self, instruction: Instruction, key: Buffer, count: int | None = None, chosen: bool = False
+        self, instruction: Instruction, key: Buffer, amount: int | None = None, chosen: bool = False
     ) -> list[Flight]:
-        """``instruction`` waits on ``key`` for ``count`` copies (None: all); which are over, is told.
+        """``instruction`` waits on ``key`` for ``amount`` bits (None: all); which copies are over, is told.
 
         Of several in flight on one semaphore none is known to be over before all are waited for.
         ``chosen``: a conditional has chosen the semaphore, so that it is this one on some paths only.
         """
         flights = self.state.waiting_on(key)
-        over = flights if self.state.suffices(key, count, flights) else []
+        over = flights if self.state.suffices(key, amount, flights) else []
         for flight in over:
             split = self.state.splits.get(flight)
             if split is not None and not chosen:

@@ -24,6 +24,7 @@ ARRAY = jax.ShapeDtypeStruct((64, 128), jnp.float32)
 ANY = pl.BlockSpec(memory_space=pl.ANY)
 SEMAPHORE = pl.BlockSpec(memory_space=pltpu.SEMAPHORE)
 DMA = pltpu.SemaphoreType.DMA
+BITS = 1024 * 1024 * 32
 
 
 def kernels(text: str) -> dict[str, Instruction]:
@@ -53,9 +54,9 @@ def test_start_and_done(compiled):
     found = kernels(compiled("staggered_loop").as_text())
     start, done = kernel_of(found["ring_start"]), kernel_of(found["ring_done"])
     out = [Slot("result", n) for n in range(4)]
-    assert start.left == (KernelCopy(out[2], out[3], out[0], out[1], remote=True),)
+    assert start.left == (KernelCopy(out[2], out[3], out[0], out[1], remote=True, amount=BITS),)
     assert not start.waits
-    assert done.waits == (KernelWait(Slot("operand", 2), 1), KernelWait(Slot("operand", 3), 1))
+    assert done.waits == (KernelWait(Slot("operand", 2), BITS), KernelWait(Slot("operand", 3), BITS))
     assert not done.left
     assert not done.reads | done.writes
 
@@ -96,7 +97,7 @@ def test_views_loops_and_branches_are_looked_through():
 
     shape = (ARRAY, DMA(()))
     found = compiled_kernel(kernel, out_shape=shape, in_specs=[ANY], out_specs=(ANY, SEMAPHORE))
-    copy = KernelCopy(Slot("operand", 0), Slot("result", 0), None, Slot("result", 1), counted=False)
+    copy = KernelCopy(Slot("operand", 0), Slot("result", 0), None, Slot("result", 1))
     assert found.left == (copy,)
 
 
