@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,6 +12,7 @@ import jax
 
 from asyncops.bench.outcomes import Outcome
 from asyncops.version import __version__
+from asyncops.writing import write_whole
 from stateful.errors import InvalidArgumentError
 
 STORED = Path(__file__).with_name("results.json")
@@ -67,9 +66,7 @@ def load(file: Path) -> dict[str, Run]:
 def save(file: Path, runs: dict[str, Run]) -> None:
     """Writes the file anew, at once: an interrupt leaves the old one."""
     text = "{\n" + ",\n".join(f"{json.dumps(v)}: {_entry(run)}" for v, run in sorted(runs.items())) + "\n}\n"
-    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as stream:
-        stream.write(text)
-    os.replace(stream.name, file)
+    write_whole(file, text)
 
 
 def _entry(run: Run) -> str:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from asyncops.lint.fingerprints import relative_path
 from asyncops.lint.results import Entry, Finding
+from asyncops.writing import write_whole
 from stateful.errors import LintUsageError
 
 VERSION = 1
@@ -75,7 +76,7 @@ def write_baseline(baseline: Baseline, file: Path) -> None:
     """Writes the file, one entry a line so that merges are readable."""
     lines = ",\n".join(f"  {json.dumps(vars(entry))}" for entry in baseline.entries)
     body = f"[\n{lines}\n ]" if lines else "[]"
-    file.write_text(f'{{"version": {VERSION},\n "findings": {body}}}\n', encoding="utf-8")
+    write_whole(file, f'{{"version": {VERSION},\n "findings": {body}}}\n')
 
 
 def _parsed(document: Any, file: Path) -> Baseline:

@@ -16,6 +16,7 @@ import click
 from asyncops.lint.environment import DEVICE_COUNT, prepare_environment
 from asyncops.lint.formats.registry import FORMATS, Page, render
 from asyncops.version import __version__
+from asyncops.writing import write_whole
 from stateful.errors import LintUsageError
 
 _EXIT_CODES = """\b
@@ -269,7 +270,7 @@ def _write(text: str, output_file: Path | None, *, to_stderr: bool = False) -> N
         click.echo(text, nl=False, err=to_stderr, color=True)
         return
     output_file.parent.mkdir(parents=True, exist_ok=True)
-    output_file.write_text(text, encoding="utf-8")
+    write_whole(output_file, text)
 
 
 @contextlib.contextmanager

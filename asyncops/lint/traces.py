@@ -11,6 +11,7 @@ from pathlib import Path
 from asyncops.checker.pictures.timelines import Timeline
 from asyncops.lint.formats import wording
 from asyncops.lint.results import LintResult
+from asyncops.writing import write_whole
 
 _AWKWARD = re.compile(r"[^\w.-]+")
 
@@ -21,7 +22,7 @@ def write_traces(result: LintResult, folder: Path) -> LintResult:
     number = 0
     for number, (name, timeline) in enumerate(_timelines(result), 1):
         file = folder / f"{number:02}-{_AWKWARD.sub('-', name).strip('-')[:100]}.json"
-        file.write_text(json.dumps(timeline.to_chrome_trace()), encoding="utf-8")
+        write_whole(file, json.dumps(timeline.to_chrome_trace()))
     note = f"{folder}: {wording.count(number, 'trace')} written; open them in https://ui.perfetto.dev"
     return replace(result, notes=(*result.notes, note))
 
