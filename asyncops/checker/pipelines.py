@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from asyncops.checker.blocks import block_axes
 from asyncops.checker.events import Location, Site
 from asyncops.checker.memory import Buffer
 from asyncops.checker.recording import CopyDraft, Entry, Problem, SemaphoreKey
@@ -111,6 +112,7 @@ class Flow:
         self.by_buffer = {b: w for w in call.windows for b in w.slots if w.pipelined}
         self.reported: set[Any] = set()
         self.block_visits: dict[Window, list[tuple[Any, Any, Site]]] = {}
+        self.changed_scalars: list[Site] = []  # where bodies wrote what index maps may read
 
     # -- one step --
 
@@ -137,6 +139,11 @@ class Flow:
 
     def _arrive(self, w: Window, state: Any, number: int, step: Sequence[Any], following: Any) -> None:
         at = state.windows[w.number]
+        if at.following is not None and self.changed_scalars:
+            if self.is_symbolic:
+                self.run.machine.needs_steps |= block_axes(w.spec) is None
+            else:
+                self._check_index(w, state, at.following, step)
         index = at.following if at.following is not None else self._index(w, state, step)
         later = self._index(w, state, following) if following is not None else None
         changed = index != at.index
@@ -259,6 +266,29 @@ class Flow:
                     continue
                 if out.region(visit.index).overlaps(region):
                     self._report_stale(w, out, visit, state, site)
+
+    def _check_index(self, w: Window, state: Any, foreseen: tuple[Any, ...], step: Sequence[Any]) -> None:
+        """The block of this step was chosen before the last body ran; is it still the one?"""
+        now = self._index(w, state, step)
+        differs = terms.logical_or(*(terms.ne(a, b) for a, b in zip(foreseen, now)))
+        if differs is False or now != self._index(w, state, step):
+            return  # an index that is a new unknown each time says nothing
+        stored = self.changed_scalars[-1]
+        what = "fetched" if w.is_input else "chosen"
+        message = (
+            f"the block of {w.slots[0]} for {state.moment} was {what} before the body of the step before wrote a "
+            f"scalar that its index map reads: block {_index_text(foreseen)} then, {_index_text(now)} now"
+        )
+        related = (("the index map", w.location), ("the kernel is called here", self.call.location))
+        cure = "do not write what index maps read; copy the block by hand where its place is known too late"
+        self._problem(
+            state,
+            ("AO206", w.number, "index"),
+            Problem(
+                "AO206", message, stored, cure, related,
+                lambda model: terms.evaluate(differs, model) is True, differs,
+            ),
+        )  # fmt: skip
 
     def _problem(self, state: Any, key: Any, problem: Problem) -> None:
         if key not in self.reported:

@@ -142,6 +142,7 @@ class Tracker(Recorder):
         self.assumptions: dict[str, None] = {}
         self.doubts: dict[str, None] = {}
         self.events_left = events
+        self.needs_steps = False  # what choosing blocks by scalars that bodies write does, only single steps show
         self.events = 0
 
     def _add(self, state: Any, entry: Entry) -> None:

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from asyncops.checker.analysis import Analysis, Finding, lines
 from asyncops.checker.recording import placed
+from stateful import terms
 
 
 def recorded(analysis: Analysis, code: str) -> Iterator[Finding]:
     """The problems recorded under a rule's code."""
     for problem in analysis.problems:
-        if problem.code == code:
+        is_there = terms.evaluate(problem.condition, analysis.model) is not False
+        if problem.code == code and is_there:
             site = placed(problem.site, analysis.model)
             subjects = frozenset({("line", site.location)})
             yield Finding(

@@ -2,7 +2,8 @@
 
 What it does
 ------------
-Reports a store into an input window, or a copy into it, when a later grid step sees the same block without fetching it again.
+Reports a store into an input window, or a copy into it, when a later grid step sees the same block without
+fetching it again.
 
 Why it is bad
 -------------

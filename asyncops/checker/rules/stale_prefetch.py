@@ -3,7 +3,8 @@
 What it does
 ------------
 Reports a grid step that reads an input block over a part of the array which an earlier step stored through an
-aliased output, when the block was fetched before that result was written back.
+aliased output, when the block was fetched before that result was written back. Also a body that writes a scalar
+(of a prefetched table) which the index map of the next step has read already.
 
 Why it is bad
 -------------
