@@ -138,7 +138,10 @@ class KernelForm:
 
 @dataclass(frozen=True, eq=False)
 class PipelineForm:
-    """The static part of an ``emit_pipeline`` equation; ``steps`` counts the body's leading scalars."""
+    """The static part of an ``emit_pipeline`` equation; ``steps`` counts the body's leading scalars.
+
+    ``vmapped`` are the grid dimensions that ``vmap`` added: ``program_id`` does not count them.
+    """
 
     body: Body
     steps: int
@@ -147,6 +150,7 @@ class PipelineForm:
     dimension_semantics: tuple[str | None, ...]
     cores: int | None
     has_allocations: bool
+    vmapped: tuple[int, ...] = ()
 
 
 _WHOLE = {MemorySpace.ANY, MemorySpace.HBM, MemorySpace.SEMAPHORE, MemorySpace.HOST}
@@ -229,4 +233,5 @@ def pipeline_form(raw: jk.RawPipeline) -> PipelineForm:
         dimension_semantics=raw.semantics,
         cores=raw.cores,
         has_allocations=raw.has_allocations,
+        vmapped=raw.vmapped,
     )

@@ -7,6 +7,7 @@ windows, scratch and scalars), then its body runs once per grid step, in row-maj
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ from asyncops.checker.skeleton import (
 )  # fmt: skip
 from stateful import higher_order as ho
 from stateful import signatures
-from stateful._jax import names
+from stateful._jax import jaxprs, names
 from stateful._jax import primitives as p
 from stateful.types import MemorySpace, RefType, View
 
@@ -165,10 +166,13 @@ class KernelInterpreter(Interpreter):
             for i, v in enumerate(given)
         ]
         results = self._results(call, static, operands, labels, position + len(given), state)
-        call.windows = tuple(
+        windows = [
             self._window(call, w, buffer, labels[position + i], i, len(given), static, state)
             for i, (w, buffer) in enumerate(zip(static.windows, [*operands, *results]))
-        )
+        ]
+        for i, (handed, variable) in enumerate(zip(given, body.inputs[position:])):
+            windows[i] = dataclasses.replace(windows[i], given=_as_given(handed, variable, state))
+        call.windows = tuple(windows)
         arguments += [None] * len(call.windows)
         position += len(static.windows)
         for i, type_ in enumerate(static.scratch):
@@ -377,6 +381,15 @@ class KernelInterpreter(Interpreter):
             self.unknown(v.aval, _NoEquation, state) if x is None else scalars.as_term(x)
             for x, v in zip(values, body.outputs)
         )
+
+
+def _as_given(handed: Any, variable: Any, state: State) -> Any:
+    """What a kernel sees of an operand that is not an array of its own: a part of a Ref, or a number."""
+    if isinstance(handed, View):
+        return None if handed == handed.root.whole() else handed  # type: ignore[attr-defined]
+    if jaxprs.is_ref(variable.aval):
+        return None
+    return handed if handed is not None else scalars.fresh(f"argument {variable}", variable.aval.dtype)
 
 
 class _NoEquation:

@@ -79,6 +79,7 @@ class Memory:
         self.volatile: set[Path] = set()  # what other cores change while a core runs
         self.namer = Namer()
         self.ref_names: dict[int, str] = {}  # by the equation that makes the Ref
+        self.ref_of: dict[Buffer, int] = {}  # the equation that made a Ref of it first
 
     def buffer(self, name: str, type_: RefType, device: int, core: Any, path: Path, role: str) -> Buffer:
         """The buffer with that path on that device, made where it is new."""

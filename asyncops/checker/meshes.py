@@ -91,6 +91,9 @@ class MeshInterpreter(KernelInterpreter):
     def allocate(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
         """``new_ref`` and ``empty_ref``: memory of the kernel they stand in, else of the program."""
         call = state.call
+        given = None if op.value is None else value(op.value)
+        if call is None and isinstance(given, ArrayValue) and self._is_handed_over(given.buffer, eqn):
+            return given.buffer.whole()
         name = self._ref_name(eqn, site)
         type_ = op.type
         if type_.space is MemorySpace.DEFAULT:
@@ -100,11 +103,17 @@ class MeshInterpreter(KernelInterpreter):
         buffer = self.memory.buffer(name, type_, state.place.device, self.owner(type_, state), path, role)
         if call is not None:
             call.buffers.append(buffer)
-            self.machine.mark(state, "allocate", id(eqn), self.marked([buffer], state), site)
-        self._fill(buffer, None if op.value is None else value(op.value), state)
+            self.machine.mark(state, "allocate", id(eqn), self.own([buffer], state), site)
+        self._fill(buffer, given, state)
         if call is not None and op.value is not None:
             self.machine.access(state, buffer.whole(), True, site, False)
         return buffer.whole()
+
+    def _is_handed_over(self, buffer: Buffer, eqn: Any) -> bool:
+        """A semaphore stays what it is, and so does what a kernel made the first time that a Ref is made of it."""
+        if buffer.is_semaphore:
+            return True
+        return buffer.role == "result" and self.memory.ref_of.setdefault(buffer, id(eqn)) == id(eqn)
 
     def _ref_name(self, eqn: Any, site: Site) -> str:
         known = self.memory.ref_names.get(id(eqn))
@@ -120,7 +129,7 @@ class MeshInterpreter(KernelInterpreter):
         if state.call is not None:
             if op.read:
                 self.machine.access(state, op.view, False, site, False)
-            self.machine.mark(state, "free", id(eqn), self.marked([buffer], state), site)
+            self.machine.mark(state, "free", id(eqn), self.own([buffer], state), site)
             return None
         return ArrayValue(buffer) if op.read else None
 
@@ -167,7 +176,8 @@ class MeshInterpreter(KernelInterpreter):
         if found is None:
             found = self.expansions[key] = (eqn, pipelines.expanded(eqn, dict(key[1])))
         outer = state.grid
-        sizes = [g if isinstance(g, int) else scalars.as_term(value(g)) for g in form.grid]
+        mine = [g for d, g in enumerate(form.grid) if d not in form.form.vmapped]
+        sizes = [g if isinstance(g, int) else scalars.as_term(value(g)) for g in mine]
         state.grid = tuple((0, n) for n in sizes)
         results = self.run(found[1], [value(a) for a in eqn.invars], state)
         for _, path in results:

@@ -37,6 +37,7 @@ class Window:
     array: Buffer
     slots: tuple[Buffer, ...]
     semaphore: Buffer | None
+    given: Any = None  # what the kernel gets in place of the whole array: a view of it, or a number
 
     @property
     def pipelined(self) -> bool:
@@ -126,7 +127,7 @@ class Flow:
         arguments = list(self.arguments)
         for w in self.call.windows:
             buffer = w.slots[state.windows[w.number].slot] if w.pipelined else w.slots[0]
-            arguments[self.first_window + w.number] = buffer.whole()
+            arguments[self.first_window + w.number] = buffer.whole() if w.given is None else w.given
         paths = self.run.run_body(self.call, arguments, state)
         for path in paths:
             for w in self.call.windows:

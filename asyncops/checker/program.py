@@ -457,7 +457,9 @@ _RUN: dict[type, Callable[..., list[_Outcome]]] = {
     ho.While: _Walk.while_loop, ho.Kernel: _Walk.kernel, ho.RunState: _Walk.run_state,
 }  # fmt: skip
 
-_PASSES_ON = {x for x in (p.optimization_barrier, p.with_memory_space_constraint) if x is not None}
+_PASSES_ON = {
+    x for x in (p.optimization_barrier, p.with_memory_space_constraint, p.new_ref, p.freeze) if x is not None
+}
 _UPDATES = {
     lax.scatter_p, lax.scatter_add_p, lax.scatter_mul_p, lax.scatter_min_p, lax.scatter_max_p,
     lax.dynamic_update_slice_p,

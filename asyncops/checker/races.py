@@ -100,7 +100,25 @@ def find_races(clocks: Clocks, completions: Completions) -> Iterator[Race]:
             continue
         entries.sort(key=lambda e: (e.rank, e.core, e.position, e.part))
         for first, second in _sweep(entries):
+            if _is_repeated(clocks, completions, first, second) or _is_repeated(
+                clocks, completions, second, first
+            ):
+                continue
             yield Race(_use(clocks.program, first), _use(clocks.program, second))
+
+
+def _is_repeated(clocks: Clocks, completions: Completions, write: _Entry, read: _Entry) -> bool:
+    """True where a write repeats what the reader's core has written itself, by then, with the same event."""
+    if not write.write or read.write or write.alike is None or write.core == read.core:
+        return False
+    events = clocks.program.cores[read.core].events
+    twin = events[write.position] if write.position < len(events) else None
+    if isinstance(twin, Access):
+        return twin.alike == write.alike and write.position < read.position
+    if not isinstance(twin, Start) or twin.copy.alike != write.alike:
+        return False
+    written = completions.halves.get((read.core, write.position))
+    return written is not None and completions.done_before(written[1].witnesses, read.core, read.position)
 
 
 def _use(program: Program, entry: _Entry) -> Use:

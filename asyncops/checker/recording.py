@@ -400,6 +400,13 @@ def _copy(draft: CopyDraft, model: Mapping[Any, int], made: dict[int, events.Cop
     return copy
 
 
+def _is_empty(copy: events.Copy) -> bool:
+    """True for a copy of no element, which is over when it starts."""
+    return all(
+        box is not None and any(n <= 0 for _, n, _ in box.dims) for box in (copy.source, copy.destination)
+    )
+
+
 def _copy_name(draft: CopyDraft, model: Mapping[Any, int]) -> str:
     ends = (draft.source, draft.destination)
     return " -> ".join("?" if r is None else str(r.substituted(model)) for r in ends)
@@ -422,7 +429,8 @@ def _event(
         box = _region(entry.region, model)
         return events.Access(box, entry.write, site, entry.alike)  # type: ignore[arg-type]
     if entry.kind == "start":
-        return events.Start(_copy(entry.copy, model, made), site)
+        copy = _copy(entry.copy, model, made)
+        return events.Mark("nothing", None, site=site) if _is_empty(copy) else events.Start(copy, site)
     if entry.kind == "signal":
         return events.Signal(_placed_key(entry.semaphore, model), _value(entry.amount, model), site)
     if entry.kind == "wait":

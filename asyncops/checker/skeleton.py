@@ -713,7 +713,7 @@ class Interpreter:
         """``run_scoped``: memory that lives for the body; its instances in a loop are the same memory."""
         buffers = [self._scoped_buffer(form, i, t, state, eqn) for i, t in enumerate(form.allocations)]
         site = Site(location, state.moment, "", stack)  # type: ignore[arg-type]
-        self.machine.mark(state, "allocate", id(eqn), self.marked(buffers, state), site)
+        self.machine.mark(state, "allocate", id(eqn), self.own(buffers, state), site)
         for buffer in buffers:
             state.cells.disturb(buffer)
         results = self.run(
@@ -721,7 +721,7 @@ class Interpreter:
         )
         for _, after in results:
             after_site = Site(location, after.moment, "", stack)  # type: ignore[arg-type]
-            self.machine.mark(after, "free", id(eqn), self.marked(buffers, after), after_site)
+            self.machine.mark(after, "free", id(eqn), self.own(buffers, after), after_site)
         return results
 
     def owner(self, type_: RefType, state: State, shared_along: Sequence[Any] = ()) -> Any:
@@ -731,9 +731,10 @@ class Interpreter:
         """
         return state.place.core
 
-    def marked(self, buffers: Sequence[Buffer], state: State) -> Sequence[Buffer]:
-        """Of buffers that begin or end here, those whose life this core tells of."""
-        return buffers
+    def own(self, buffers: Sequence[Buffer], state: State) -> Sequence[Buffer]:
+        """Of the buffers of a scope, those that end with it: what cores share lives until the last has left."""
+        core = state.place.core
+        return buffers if core is None else [b for b in buffers if b.core == core]
 
     def _scoped_buffer(self, form: Any, i: int, type_: RefType, state: State, eqn: Any) -> Buffer:
         call = state.call.number if state.call is not None else -1

@@ -94,6 +94,7 @@ class RawPipeline:
     cores: int | None
     core_id: Any
     has_allocations: bool
+    vmapped: tuple[int, ...] = ()
 
 
 # -- pieces --------------------------------------------------------------------------------------------------
@@ -272,6 +273,7 @@ def emit_pipeline(params: dict[str, Any], operands: list[Any]) -> RawPipeline:
         cores=params.get("num_cores"),
         core_id=parts.core_id,
         has_allocations=parts.has_allocations,
+        vmapped=tuple(mapping.vmapped_dims),
     )
 
 
