@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from asyncops.checker.analysis import Analysis, Stuck, semaphore_subjects
-from asyncops.checker.events import Copy, Start
+from asyncops.checker.events import Copy, Point, Start
 from asyncops.checker.recording import SemaphoreKey
 from stateful.types import SemaphoreKind
 
@@ -52,12 +52,19 @@ def cause_of(analysis: Analysis, stuck: Stuck) -> tuple[Cause, Copy | None]:
     other = _meant_copy(analysis, stuck)
     if other is not None:
         return Cause.OTHER_SEMAPHORE, other
-    if not analysis.feeds[key]:
+    feeds = feeds_before(analysis, stuck)
+    if not feeds:
         return Cause.NEVER_STARTED, None
-    amounts = [_amount(analysis.event(p), key) for p in analysis.feeds[key]]
+    amounts = [_amount(analysis.event(p), key) for p in feeds]
     if stuck.wait.amount > stuck.supplied or all(stuck.wait.amount % a for a in amounts if a):
         return Cause.WRONG_SIZE, None
     return Cause.TAKEN, None
+
+
+def feeds_before(analysis: Analysis, stuck: Stuck) -> list[Point]:
+    """What signals the semaphore of a stuck wait and does not come after that wait on its own core."""
+    at = stuck.point
+    return [p for p in analysis.feeds[stuck.wait.semaphore] if p.core != at.core or p.index < at.index]
 
 
 def _is_dma(key: Any) -> bool:

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from asyncops.checker.analysis import Analysis, Finding, lines, name_of, semaphore_subjects
-from asyncops.checker.rules._stuck import Cause, stuck_waits
+from asyncops.checker.rules._stuck import Cause, feeds_before, stuck_waits
 
 CODE = "AO102"
 NAME = "double-wait"
@@ -40,7 +40,7 @@ def find(analysis: Analysis) -> Iterator[Finding]:
     for stuck in stuck_waits(analysis, Cause.TAKEN):
         earlier = analysis.last_wait_before(stuck.point, stuck.wait.semaphore)
         site = analysis.event(earlier).site if earlier is not None else None
-        feeds = analysis.feeds[stuck.wait.semaphore]
+        feeds = feeds_before(analysis, stuck)
         start = analysis.event(feeds[-1]).site.location if feeds else None
         yield Finding(
             CODE,
