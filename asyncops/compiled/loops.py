@@ -6,6 +6,8 @@ from asyncops.compiled.hlo import Computation, Instruction, Module
 from asyncops.compiled.operations import configuration
 
 _MAX_STEPS = 1000
+# How a counter that rises (or falls) is compared with its limit for as long as the loop goes on.
+_UP, _DOWN = ("LT", "LE"), ("GT", "GE")
 
 
 def trip_count(loop: Instruction, home: Computation, module: Module) -> int | None:
@@ -23,7 +25,7 @@ def _written(loop: Instruction) -> int | None:
 
 
 def _counted(loop: Instruction, home: Computation, module: Module) -> int | None:
-    """A counter from a constant, by a constant, compared with a constant, as ``fori_loop`` has it."""
+    """A counter from a constant, by a constant, compared with a constant, as ``fori_loop`` has it; up or down."""
     condition = _callee(loop, "condition", module)
     body = _callee(loop, "body", module)
     test = condition.root if condition else None
@@ -39,9 +41,13 @@ def _counted(loop: Instruction, home: Computation, module: Module) -> int | None
     limit = _constant(test.operands[1], condition)
     first = _initial(loop, counter, home)
     step = _step(counter, body)
-    if limit is None or first is None or not step or test.attributes.get("direction") != "LT":
+    direction = test.attributes.get("direction", "")
+    if limit is None or first is None or not step or direction not in _UP + _DOWN:
         return None
-    return max(0, -(-(limit - first) // step))
+    if (step > 0) != (direction in _UP):
+        return None  # it does not run, or ends by overflow
+    distance = (limit - first if step > 0 else first - limit) + (direction in ("LE", "GE"))
+    return max(0, -(-distance // abs(step)))
 
 
 def _callee(loop: Instruction, role: str, module: Module) -> Computation | None:
@@ -87,9 +93,10 @@ def _step(counter: int, body: Computation) -> int | None:
     if root is None or root.opcode != "tuple" or not 0 <= counter < len(root.operands):
         return None
     add = _behind(root.operands[counter], body)
-    if add is None or add.opcode != "add" or len(add.operands) != 2:
+    if add is None or add.opcode not in ("add", "subtract") or len(add.operands) != 2:
         return None
     for carried, other in (add.operands, add.operands[::-1]):
-        if _carried(carried, body) == counter:
-            return _constant(other, body)
+        by = _constant(other, body) if _carried(carried, body) == counter else None
+        if by is not None:
+            return by if add.opcode == "add" else -by if carried == add.operands[0] else None
     return None

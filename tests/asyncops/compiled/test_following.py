@@ -308,6 +308,13 @@ def test_trip_counts():
     text = loop("").replace("body=%body", 'body=%body, backend_config={"known_trip_count":{"n":"11"}}')
     (one,) = parse_hlo(text)
     assert trip_count(one.entry.by_name["w"], one.entry, one) == 11
+    (one,) = parse_hlo(loop("").replace("direction=LT", "direction=LE"))
+    assert trip_count(one.entry.by_name["w"], one.entry, one) == 7
+    down = loop("").replace("constant(0)", "constant(9)").replace("constant(1)", "constant(-2)")
+    (one,) = parse_hlo(down.replace("direction=LT", "direction=GT"))
+    assert trip_count(one.entry.by_name["w"], one.entry, one) == 2
+    (one,) = parse_hlo(loop("").replace("direction=LT", "direction=GT"))
+    assert trip_count(one.entry.by_name["w"], one.entry, one) is None
     (one,) = parse_hlo(loop("").replace("direction=LT", "direction=NE"))
     assert trip_count(one.entry.by_name["w"], one.entry, one) is None
 
