@@ -95,10 +95,12 @@ def test_the_configuration_is_accepted(folder: Path) -> None:
 
     (text,) = blocks("toml")
     file = folder / "configured" / "pyproject.toml"
-    file.parent.mkdir()
+    (file.parent / "kernels").mkdir(parents=True)
+    (file.parent / "kernels" / "pages.py").write_text("")
     file.write_text(text)
     assert set(tomllib.loads(text)["tool"]["asyncops"]) == {
-        "targets", "select", "ignore", "strict", "baseline", "per-file-ignores", "severity",
+        "targets", "select", "ignore", "strict", "baseline", "per-file-ignores", "severity", "compile", "chip",
+        "mesh", "examples",
     }  # fmt: skip
     assert read_configuration(file).strict
 

@@ -21,13 +21,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place in the user's source. ``line`` counts from 1."""
+    """A place in the user's source. ``line`` counts from 1; columns count bytes of UTF-8 from 0, as Python's do.
+
+    Places on one line are the same place: columns only tell what of it to underline.
+    """
 
     file: str
     line: int
     function: str = ""
-    column: int | None = None
-    end_column: int | None = None
+    column: int | None = field(default=None, compare=False)
+    end_column: int | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"

@@ -119,7 +119,11 @@ class PathEnds(Exception):
 
 
 class OutOfBudget(Exception):
-    """The run was longer than it may be."""
+    """The run was longer than it may be; the text names the line where that was seen."""
+
+    def __init__(self, what: str, location: Location | None = None):
+        super().__init__(f"{location}: {what}" if location else what)
+        self.what, self.location = what, location
 
 
 # -- compiling --------------------------------------------------------------------------------------------------------
@@ -135,6 +139,7 @@ class Body:
     outputs: list[int] = field(default_factory=list)
     template: list[Any] = field(default_factory=list)
     steps: list[tuple[Callable[..., Any], list[int]]] = field(default_factory=list)
+    equations: list[Any] = field(default_factory=list)  # of the steps
 
 
 _HANDLERS: dict[type, str] = {
@@ -158,7 +163,7 @@ def bodies_of(form: Any) -> tuple[Any, ...]:
 
 def location_of(eqn: Any) -> tuple[Location | None, tuple[Location, ...]]:
     """The user's line of an equation, and the lines that called it, innermost first."""
-    stack = tuple(Location(*frame[:3]) for frame in jaxprs.user_locations(eqn))
+    stack = tuple(Location(*place) for place in jaxprs.user_places(eqn))
     return (stack[0] if stack else None), stack
 
 
@@ -225,6 +230,7 @@ class Compiler:
             operands = [slot(v) for v in eqn.invars]
             results = [slot(v) for v in eqn.outvars]
             body.steps.append((self._step(eqn, operands, results), results))
+            body.equations.append(eqn)
         body.outputs = [slot(v) for v in jaxpr.outvars]
         return body
 
@@ -418,6 +424,11 @@ class Interpreter:
                 outcomes = step(self, env, state)
             except PathEnds:
                 return []
+            except terms.TermTooLargeError:
+                where = location_of(body.equations[i])[0]
+                raise OutOfBudget("a scalar expression grew too large to be followed", where) from None
+            except OutOfBudget as e:
+                raise e if e.location else OutOfBudget(e.what, location_of(body.equations[i])[0]) from None
             i += 1
             if outcomes is None:
                 continue

@@ -18,7 +18,7 @@ from pygls.lsp.server import LanguageServer
 from pygls.uris import from_fs_path, to_fs_path
 
 from asyncops.checker.events import Location
-from asyncops.lint.source import read_source
+from asyncops.lint.source import at_characters, read_source
 from asyncops.version import __version__
 
 _SEVERITIES = {
@@ -115,7 +115,9 @@ def diagnostics_by_uri(
 def _diagnostic(finding: dict[str, Any], place: Location, folder: Path) -> types.Diagnostic:
     steps = [f"{number}. {step['text']}" for number, step in enumerate(finding["witness"], 1)]
     cure = [f"cure: {finding['help']}"] if finding["help"] else []
-    related = [_related(r["label"], _place(r["location"], folder)) for r in finding["related"]]
+    placed = [(f"{n}. {step['text']}", step["location"]) for n, step in enumerate(finding["witness"], 1)]
+    told = [*((r["label"], r["location"]) for r in finding["related"]), *placed]
+    related = [_related(label, _place(location, folder)) for label, location in told if location]
     return types.Diagnostic(
         range=_range(place),
         message="\n".join([finding["message"], *steps, *cure]),
@@ -132,8 +134,8 @@ def _related(label: str, place: Location) -> types.DiagnosticRelatedInformation:
 
 def _place(location: dict[str, Any], folder: Path) -> Location:
     column, end = location.get("column"), location.get("end_column")
-    file = str(folder / location["file"])
-    return Location(file, location["line"], "", column and column - 1, end and end - 1)
+    place = Location(str(folder / location["file"]), location["line"])
+    return at_characters(place, column - 1, end - 1) if column and end else place
 
 
 def _uri(place: Location) -> str:

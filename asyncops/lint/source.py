@@ -6,7 +6,7 @@ import functools
 import io
 import os
 import tokenize
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from asyncops.checker.events import Location
 from asyncops.lint.overlays import edited_text
@@ -50,15 +50,37 @@ class SourceText:
         text = self.line(place.line)
         if text is None or not text.strip():
             return None
-        if place.column is not None:
-            end = place.end_column if place.end_column is not None else len(text.rstrip())
-            if place.column < end <= len(text):
-                return place.column, end
+        columns = _characters(text, place)
+        if columns is not None:
+            return columns
         return self.spans.get(place.line, (len(text) - len(text.lstrip()), len(text.rstrip())))
 
     def statement(self, number: int) -> tuple[int, int]:
         """First and last line of the statement (the logical line) that line ``number`` belongs to."""
         return self.statements.get(number, (number, number))
+
+
+def columns(place: Location) -> tuple[int, int] | None:
+    """First and last column of ``place`` in characters, from 0; None where it has none."""
+    text = read_source(place.file).line(place.line)
+    return None if text is None else _characters(text, place)
+
+
+def at_characters(place: Location, start: int, end: int) -> Location:
+    """``place`` with columns that are given in characters."""
+    text = read_source(place.file).line(place.line) or ""
+    return replace(place, column=len(text[:start].encode()), end_column=len(text[:end].encode()))
+
+
+def _characters(text: str, place: Location) -> tuple[int, int] | None:
+    """The columns of ``place`` in characters; None where it has none, or they are not of this line."""
+    if place.column is None:
+        return None
+    data = text.rstrip().encode()
+    end = len(data) if place.end_column is None else place.end_column
+    if not place.column < end <= len(data):
+        return None
+    return len(data[: place.column].decode(errors="ignore")), len(data[:end].decode(errors="ignore"))
 
 
 def read_source(file: str) -> SourceText:

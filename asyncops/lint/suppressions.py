@@ -11,7 +11,7 @@ from asyncops.checker.report import Diagnostic
 from asyncops.lint.results import Finding, in_order
 from asyncops.lint.rulebook import find_page, rule_pages
 from asyncops.lint.rules import invalid_suppression, unused_suppression
-from asyncops.lint.source import Comment, read_source
+from asyncops.lint.source import Comment, at_characters, read_source
 from stateful.errors import LintUsageError
 
 _COMMENT = re.compile(r"#\s*asyncops:\s*ignore\b\s*(?:\[(?P<codes>[^\]]*)\])?")
@@ -35,8 +35,8 @@ class Suppression:
 
     def location(self) -> Location:
         """The place of the comment itself."""
-        end = self.comment.column + len(self.comment.text)
-        return Location(self.file, self.comment.line, column=self.comment.column, end_column=end)
+        start = self.comment.column
+        return at_characters(Location(self.file, self.comment.line), start, start + len(self.comment.text))
 
 
 class Suppressions:

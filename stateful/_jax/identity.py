@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax._src import core as _core  # jax.core is not typed
 
-from stateful._jax.jaxprs import Literal, is_jaxpr, open_jaxpr, user_locations
+from stateful._jax.jaxprs import Literal, is_jaxpr, open_jaxpr, user_places
 
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]+|<[\w. ]*object\b")
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(...), slice, np.dtype)
@@ -89,7 +89,7 @@ class _Writer:
         for key in sorted(eqn.params):
             yield f" {key}="
             yield from self.value(eqn.params[key])
-        yield f"@{user_locations(eqn)}"
+        yield f"@{user_places(eqn)}"
 
     def _atom(self, atom: Any) -> str:
         if isinstance(atom, Literal):

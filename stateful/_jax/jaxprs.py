@@ -35,6 +35,7 @@ JaxprInputEffect = _effects.JaxprInputEffect
 
 
 Frame = tuple[str, int, str]
+Place = tuple[str, int, str, int | None, int | None]
 
 
 class Body(NamedTuple):
@@ -171,20 +172,30 @@ def _is_user_file(name: str) -> bool:
 
 
 @functools.lru_cache(maxsize=16384)
-def _frames(traceback: Any) -> tuple[Frame, ...]:
+def _frames(traceback: Any) -> tuple[Place, ...]:
     codes, instructions = traceback.raw_frames()
     found = []
     for code, instruction in zip(codes, instructions, strict=True):
         if _is_user_file(code.co_filename):
             frame = _source_info.raw_frame_to_frame(code, instruction)
-            found.append((frame.file_name, frame.start_line, frame.function_name))
+            # What goes on below has no end in its line.
+            end = frame.end_column if frame.end_line == frame.start_line else None
+            found.append((frame.file_name, frame.start_line, frame.function_name, frame.start_column, end))
     return tuple(found)
 
 
-def user_locations(eqn: Any) -> tuple[Frame, ...]:
-    """All frames of the user's code behind the equation, innermost first, as (file, line, function)."""
+def user_places(eqn: Any) -> tuple[Place, ...]:
+    """All frames of the user's code behind the equation, innermost first: (file, line, function, column, end column).
+
+    Columns count bytes of UTF-8 from 0, as Python does.
+    """
     traceback = eqn.source_info.traceback
     return _frames(traceback) if traceback is not None else ()
+
+
+def user_locations(eqn: Any) -> tuple[Frame, ...]:
+    """The frames of :func:`user_places` as (file, line, function)."""
+    return tuple(place[:3] for place in user_places(eqn))
 
 
 def user_location(eqn: Any) -> Frame | None:

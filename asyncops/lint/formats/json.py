@@ -10,6 +10,7 @@ from asyncops.checker.report import Diagnostic
 from asyncops.lint.formats.registry import Page
 from asyncops.lint.paths import shown
 from asyncops.lint.results import Failure, Finding, LintResult, Outcome, Step
+from asyncops.lint.source import columns
 from asyncops.version import __version__
 
 VERSION = 1
@@ -60,12 +61,9 @@ def _step(step: Step) -> dict[str, Any]:
 def _location(place: Location | None) -> dict[str, Any] | None:
     if place is None:
         return None
-    columns = {
-        key: value + 1
-        for key, value in (("column", place.column), ("end_column", place.end_column))
-        if value is not None
-    }
-    return {"file": shown(place.file), "line": place.line, "function": place.function, **columns}
+    found = columns(place)
+    span = {"column": found[0] + 1, "end_column": found[1] + 1} if found else {}
+    return {"file": shown(place.file), "line": place.line, "function": place.function, **span}
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:

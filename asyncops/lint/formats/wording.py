@@ -9,14 +9,15 @@ from asyncops.checker.events import Location
 from asyncops.checker.report import Diagnostic
 from asyncops.lint.paths import shown
 from asyncops.lint.results import LintResult
+from asyncops.lint.source import columns
 
 
 def place(location: Location | None) -> str:
     """``file:line`` with the column (from 1) where it is known; "" without a location."""
     if location is None:
         return ""
-    column = "" if location.column is None else f":{location.column + 1}"
-    return f"{shown(location.file)}:{location.line}{column}"
+    found = columns(location)
+    return f"{shown(location.file)}:{location.line}" + (f":{found[0] + 1}" if found else "")
 
 
 def message(diagnostic: Diagnostic) -> str:

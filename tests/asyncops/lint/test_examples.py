@@ -58,7 +58,7 @@ def lint(write: Write, run: Run, examples: str, *names: str) -> list[str]:
 def test_shapes_are_enough(write: Write, run: Run) -> None:
     text = 'examples = { "kernels/ops.py:pages" = ["int32[1]", "float32[8,128]"] }'
     first, *_, last = lint(write, run, text)
-    assert first.startswith("kernels/ops.py:10: AO")
+    assert first.startswith("kernels/ops.py:10:5: AO")
     assert last.endswith("in 1 target, 1 kernel")
 
 

@@ -57,7 +57,7 @@ def test_traces_are_written_for_findings_and_targets(run: Run) -> None:
     result = run("lint", "kernels.py", "--trace-dir", "traces", "--format", "json")
     files = sorted(file.name for file in Path("traces").iterdir())
     assert files == [
-        "01-AO201-kernels.py-10.json",
+        "01-AO201-kernels.py-10-18.json",
         "02-run-kernels.py-early.json",
         "03-run-kernels.py-in_time.json",
     ]
