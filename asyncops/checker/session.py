@@ -103,18 +103,26 @@ def _opened(fn: Any, args: tuple[Any, ...], calls: int, target: str | None) -> A
     if target is not None and target not in chips.KINDS:
         raise InvalidArgumentError(f"target must be one of {', '.join(chips.KINDS)}, got {target!r}")
     with contextlib.nullcontext() if target is None else chips.pretend(target):
-        return jaxprs.open_jaxpr(jax.make_jaxpr(fn)(*args))
+        try:
+            return jaxprs.open_jaxpr(jax.make_jaxpr(fn)(*args))
+        except RecursionError:
+            raise UnmodelledError(
+                "fn: is nested too deeply to be traced; use a loop, or raise sys.setrecursionlimit"
+            ) from None
 
 
 def check_jaxpr(
     closed: Any, args: Sequence[Any], *, values: bool, calls: int, started: float, contract: Any = None
 ) -> Report:
     """Checks an opened jaxpr. ``contract``: ``requires`` and the tree of its arguments."""
-    session = _Session(closed, args, values, calls, contract)
-    session.run()
-    if session.devices > 1 and calls == 1 and not session.seen and not session.unknowns:
-        session.notes = _only_repeated(closed, args, values, contract)
-    return session.report(time.perf_counter() - started)
+    try:
+        session = _Session(closed, args, values, calls, contract)
+        session.run()
+        if session.devices > 1 and calls == 1 and not session.seen and not session.unknowns:
+            session.notes = _only_repeated(closed, args, values, contract)
+        return session.report(time.perf_counter() - started)
+    except RecursionError:
+        return Report(unknowns=("the program is nested too deeply to be followed",))
 
 
 def _only_repeated(closed: Any, args: Sequence[Any], values: bool, contract: Any) -> list[findings.Seen]:

@@ -15,9 +15,8 @@ def forgets_the_source_of_a_snapshot(draft: Draft) -> Program:
     def fn(x):
         state = x * 2.0
         if draft.wrong:
-            return done_without_source(
-                *start_from(state, interpret=draft.interpret), interpret=draft.interpret
-            )  # BUG
+            target, sem = start_from(state, interpret=draft.interpret)  # BUG
+            return done_without_source(target, sem, interpret=draft.interpret)
         return done(*start(state, interpret=draft.interpret), interpret=draft.interpret)
 
     return Program(fn, (ARRAY,))
