@@ -3,11 +3,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-fast check clean
+.PHONY: help demo test test-fast check notebooks notebooks-check clean
 .DELETE_ON_ERROR:
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/installed  ## install, then check the example kernels; some are wrong on purpose
 	$(BIN)/asyncops lint tests/eval --exit-zero
@@ -22,6 +22,12 @@ check: $(VENV)/installed-dev  ## lint, formatting and types of this repository
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+notebooks: $(VENV)/installed-test  ## run the notebooks' twins and store their outputs; NOTEBOOKS="01 02" for some
+	$(BIN)/python notebooks/build.py $(NOTEBOOKS)
+
+notebooks-check: $(VENV)/installed-test  ## run the notebooks, and see that the stored ones are those of their twins
+	$(BIN)/python notebooks/build.py --check $(NOTEBOOKS)
 
 clean:  ## remove the environment
 	rm -rf $(VENV)

@@ -61,9 +61,7 @@ def run(source: Path) -> Any:
     """The notebook with its outputs. Raises where a cell does."""
     notebook = read(source)
     resources = {"metadata": {"path": str(HERE)}}
-    NotebookClient(
-        notebook, timeout=SECONDS_FOR_A_CELL, kernel_name="python3", resources=resources
-    ).execute()
+    NotebookClient(notebook, timeout=SECONDS_FOR_A_CELL, kernel_name="python3", resources=resources).execute()
     for cell in notebook.cells:
         cell.metadata.clear()  # when it was run
     notebook.metadata["language_info"] = {"name": "python"}  # the version that ran it is of no interest
@@ -74,7 +72,9 @@ def main() -> int:
     """Builds or checks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="beginnings of names, such as 01; all where there is none")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail on errors and stale notebooks")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail on errors and stale notebooks"
+    )
     options = parser.parse_args()
     failed = False
     for source in twins(options.names):

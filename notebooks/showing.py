@@ -96,7 +96,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]], caption: str) ->
     """A table of texts and numbers."""
     lines = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
-    text = "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in [header, *lines])
+    text = "\n".join(
+        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in [header, *lines]
+    )
     cells = "".join(_row("td", row) for row in lines)
     page = f"<table>{_row('th', header)}{cells}</table><i>{html.escape(caption)}</i>"
     return Shown(page, f"{text}\n{caption}")
@@ -197,7 +199,10 @@ def count(compiled: Any) -> dict[str, int]:
         "in loops": sum(c.reason == "loop" or (c.times or 2) > 1 for c in copies),
         "in flight": sum(c.reason == "in flight" for c in copies),
         "overlapped": sum(
-            not item.what.startswith("copy") for p in report.schedule.pairs if p.by == "Pallas" for item in p.overlapped
+            not item.what.startswith("copy")
+            for p in report.schedule.pairs
+            if p.by == "Pallas"
+            for item in p.overlapped
         ),
         "findings": sum(d.severity != "info" for d in report.diagnostics),
     }
@@ -247,7 +252,9 @@ def _loop_body(jaxpr: Any) -> tuple[Any, list[tuple[Any, Any]]]:
         if eqn.primitive.name in ("while", "scan"):
             closed = eqn.params.get("body_jaxpr") or eqn.params["jaxpr"]
             body = getattr(closed, "jaxpr", closed)
-            return body, list(zip(body.invars[len(body.invars) - len(body.outvars) :], body.outvars, strict=True))
+            return body, list(
+                zip(body.invars[len(body.invars) - len(body.outvars) :], body.outvars, strict=True)
+            )
         for value in eqn.params.values():
             inner = getattr(value, "jaxpr", value)
             if eqn.primitive.name != "pallas_call" and hasattr(inner, "eqns"):
@@ -298,7 +305,8 @@ def _show_colours(rows: Any) -> Shown:
 
     def coloured(values: list[tuple[str, str]]) -> str:
         return ", ".join(
-            f'<b style="background:{tint}66;padding:0 .3em;border-radius:3px">{letter}</b>' for letter, tint in values
+            f'<b style="background:{tint}66;padding:0 .3em;border-radius:3px">{letter}</b>'
+            for letter, tint in values
         )
 
     text, page = [], []
