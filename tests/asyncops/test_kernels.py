@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import base64
+import contextlib
 import functools
-import json
+import io
 import re
 
 import jax
@@ -18,7 +18,6 @@ from jax.sharding import PartitionSpec as P
 
 import asyncops
 from asyncops import kernels
-from asyncops.compiled.bytecode import read_bytecode
 from stateful.errors import FutureReusedError, InvalidArgumentError
 from tests.asyncops.conftest import mesh
 
@@ -28,7 +27,7 @@ BLOCK = (8, 128)
 X = jnp.arange(16 * 128.0).reshape(16, 128)
 
 
-def call(kernel, *scratch, outputs=1, interpret=False):
+def call(kernel, *scratch, outputs=1, interpret=False, debug=False):
     same = jax.ShapeDtypeStruct(X.shape, X.dtype)
     return pl.pallas_call(
         kernel,
@@ -37,6 +36,7 @@ def call(kernel, *scratch, outputs=1, interpret=False):
         out_specs=[ANY] * outputs,
         scratch_shapes=list(scratch),
         interpret=pltpu.InterpretParams() if interpret else False,
+        debug=debug,
     )
 
 
@@ -111,18 +111,20 @@ REMOTE = (DMA, DMA)
 
 
 def lowered(kernel, scratch):
-    """The operations of the kernel's Mosaic module, with their operands' positions, types and attributes."""
-    mapped = jax.shard_map(call(kernel, *scratch), mesh=mesh(2), in_specs=P(), out_specs=P(), check_vma=False)
-    text = jax.jit(mapped).trace(X).lower(lowering_platforms=("tpu",)).as_text()
-    (config,) = re.findall(r'backend_config = "((?:[^"\\]|\\.)*)"', text)
-    body = json.loads(re.sub(r"\\22", '"', config))["custom_call_config"]["body"]
-    return describe(read_bytecode(base64.b64decode(body)))
+    """The kernel's Mosaic module as Pallas prints it, its values named by their order."""
 
+    def same_name(*refs):
+        kernel(*refs)
 
-def describe(operation):
-    """Nested (name, operand count, result count, regions), without locations, which the reader leaves out."""
-    regions = [[describe(o) for block in region for o in block.operations] for region in operation.regions]
-    return operation.name, len(operation.operands), len(operation.results), regions
+    mapped = jax.shard_map(
+        call(same_name, *scratch, debug=True), mesh=mesh(2), in_specs=P(), out_specs=P(), check_vma=False
+    )
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        jax.jit(mapped).trace(X).lower(lowering_platforms=("tpu",))
+    (module,) = re.findall(r"^module .*?^\}$", printed.getvalue(), re.MULTILINE | re.DOTALL)
+    names: dict[str, str] = {}
+    return re.sub(r"%[\w#]+", lambda name: names.setdefault(name[0], f"%{len(names)}"), module)
 
 
 @pytest.mark.parametrize(
@@ -144,6 +146,14 @@ def test_an_operation_more_would_be_seen():
         double(buffer)
 
     assert lowered(more, LOCAL) != lowered(local_by_hand, LOCAL)
+
+
+def test_another_operand_would_be_seen():
+    def crossed(x, y, send, receive):
+        remote_by_hand(x, y, receive, send)
+
+    assert "tpu.enqueue_dma" in lowered(crossed, REMOTE)
+    assert lowered(crossed, REMOTE) != lowered(remote_by_hand, REMOTE)
 
 
 def test_the_copies_copy():
@@ -272,24 +282,72 @@ def looped(steps, slots, distance, traced=False):
     return run
 
 
-@pytest.mark.parametrize(
-    ("steps", "slots", "distance"),
-    [(1, 2, None), (5, 2, None), (5, 3, None), (6, 3, 1), (4, 1, 0), (7, 4, 2), (2, 4, 3)],
-)
-@pytest.mark.parametrize("traced", [False, True])
-def test_every_block_once(steps, slots, distance, traced):
+MOST = 7
+WINDOWS = [(2, None), (3, None), (3, 1), (1, 0), (4, 2), (4, 0)]
+
+
+@pytest.mark.parametrize(("slots", "distance"), WINDOWS)
+def test_every_block_once(slots, distance):
+    """For any number of steps: none, one, fewer than slots, and more."""
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(MOST * 8, 128)), jnp.float32)
+    run = jax.jit(
+        lambda count, x: looped(MOST, slots, distance, traced=True)(count, x, pltpu.InterpretParams())
+    )
+    for steps in (0, 1, 2, 5, 7):
+        y, z = (a[: steps * 8] for a in run(jnp.array([steps], jnp.int32), x))
+        np.testing.assert_allclose(
+            y,
+            2 * x[: steps * 8] + np.repeat(np.arange(steps), 8)[:, None],
+            rtol=1e-6,
+            err_msg=f"{steps} steps",
+        )
+        np.testing.assert_array_equal(z, x[: steps * 8])
+
+
+@pytest.mark.parametrize(("steps", "slots"), [(3, 2), (2, 4)])
+def test_with_a_known_number_of_steps(steps, slots):
     x = jnp.asarray(np.random.default_rng(0).normal(size=(steps * 8, 128)), jnp.float32)
-    run = looped(steps, slots, distance, traced)
-    y, z = run(jnp.array([steps], jnp.int32), x, pltpu.InterpretParams())
+    y, z = looped(steps, slots, None)(jnp.array([steps], jnp.int32), x, pltpu.InterpretParams())
     np.testing.assert_allclose(y, 2 * x + np.repeat(np.arange(steps), 8)[:, None], rtol=1e-6)
     np.testing.assert_array_equal(z, x)
 
 
-def test_the_checker_finds_nothing():
-    report = asyncops.check(
-        looped(5, 3, 1), jax.ShapeDtypeStruct((1,), jnp.int32), jax.ShapeDtypeStruct((40, 128), jnp.float32)
-    )
-    assert report.verdict == "clean", str(report)
+@pytest.mark.parametrize(("slots", "distance"), WINDOWS)
+def test_the_checker_finds_nothing(slots, distance):
+    """For each number of steps; for all at once it does not know, and says so."""
+    x = jax.ShapeDtypeStruct((MOST * 8, 128), jnp.float32)
+    run = looped(MOST, slots, distance, traced=True)
+    for steps in (0, 1, 2, 4, 7):
+        report = asyncops.check(run, np.array([steps], np.int32), x, values=True)
+        assert report.verdict == "clean", f"{steps} steps: {report}"
+
+
+def test_the_checker_would_find_a_distance_too_far():
+    """The test of these tests: with a block more in flight than there are slots, what is read is overwritten."""
+
+    def one_too_far(count, x, y):
+        def allocated(fetched, ours, written, theirs):
+            reads, writes = (
+                kernels._Stream(rows(x), fetched, ours, 2),
+                kernels._Stream(rows(y), written, theirs, 2),
+            )
+
+            def body(i, x_block, y_block):
+                y_block[...] = x_block[...]
+
+            kernels._run(4, body, [reads], [writes], 2)
+
+        buffer = pltpu.VMEM((2, *BLOCK), jnp.float32)
+        pl.run_scoped(allocated, buffer, DMA((2,)), buffer, DMA((2,)))
+
+    shape = jax.ShapeDtypeStruct((4 * 8, 128), jnp.float32)
+
+    def run(count, x):
+        specs = [pl.BlockSpec(memory_space=pltpu.SMEM), ANY]
+        return pl.pallas_call(one_too_far, out_shape=shape, in_specs=specs, out_specs=ANY)(count, x)
+
+    report = asyncops.check(run, jax.ShapeDtypeStruct((1,), jnp.int32), shape)
+    assert report.verdict == "findings"
 
 
 @pytest.mark.parametrize(("slots", "distance"), [(0, None), (2, 2), (3, -1)])
