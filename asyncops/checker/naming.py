@@ -7,6 +7,14 @@ from pathlib import PurePath
 
 from asyncops.checker.events import Access, Event, Location, Mark, Program, Signal, Start, Wait
 
+_MARKS = {
+    "enter": "enters the kernel",
+    "exit": "leaves the kernel",
+    "allocate": "enters the scope",
+    "free": "leaves the scope",
+}
+_ENDS = {"enter": "the beginning of the kernel", "exit": "the end of the kernel"}
+
 
 class Names:
     """The names in one program."""
@@ -34,9 +42,7 @@ class Names:
             return f"signals {event.amount} on {self.semaphore(event)}"
         if isinstance(event, Wait):
             return f"waits for {event.amount} on {self.semaphore(event)}"
-        return {"enter": "enters the kernel", "exit": "leaves the kernel"}.get(
-            event.kind, f"does its {event.kind}"
-        )
+        return _MARKS.get(event.kind, event.kind)
 
     def place(self, core: int, index: int) -> str:
         """Where and when an event stands."""
@@ -44,17 +50,15 @@ class Names:
         if not 0 <= index < len(events):
             return "the end"
         event = events[index]
-        line, moment = self.line(event), self.moment(event)
-        return ", ".join(filter(None, (line, moment))) or f"event {index}"
+        line = self.line(event) or (_ENDS.get(event.kind, "") if isinstance(event, Mark) else "")
+        return ", ".join(filter(None, (line, self.moment(event)))) or f"event {index}"
 
     def told(self, core: int, index: int) -> str:
-        """ "reads buf[0] (kernel.py:13)"; entering and leaving a kernel need no place."""
-        deed = self.doing(core, index)
-        return deed if self._is_plain(core, index) else f"{deed} ({self.place(core, index)})"
-
-    def _is_plain(self, core: int, index: int) -> bool:
+        """ "reads buf[0] (kernel.py:13)"; entering and leaving a kernel have a moment at most."""
         event = self.program.cores[core].events[index]
-        return isinstance(event, Mark) and not self.line(event) and not self.moment(event)
+        is_bare = isinstance(event, Mark) and not self.line(event)
+        place = self.moment(event) if is_bare else self.place(core, index)
+        return f"{self.doing(core, index)} ({place})" if place else self.doing(core, index)
 
     def line(self, event: Event) -> str:
         """ "kernel.py:13"; "" where it is not known."""

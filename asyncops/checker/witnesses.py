@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from asyncops.checker.analysis import Analysis, Finding, Stuck
@@ -84,6 +85,6 @@ def _leftover(analysis: Analysis, finding: Finding, evidence: Any) -> Witness | 
 
 
 def _facts(finding: Finding) -> tuple[str, ...]:
-    where = f"at {finding.site.location}" if finding.site.location else "in the kernel"
-    moment = str(finding.site.moment)
+    place, moment = finding.site.location, str(finding.site.moment)
+    where = f"at {PurePath(place.file).name}:{place.line}" if place else "in the kernel"
     return (f"{where}{', ' + moment if moment else ''}: {finding.message}",)

@@ -163,8 +163,8 @@ class _Layout:
             return "signal", "signals", f"{event.amount:,} on {event.semaphore}"
         if isinstance(event, Wait):
             return "wait", "waits", f"{event.amount:,} on {event.semaphore}"
-        verb = {"enter": "enters", "exit": "leaves"}.get(event.kind, event.kind)
-        return "mark", verb, "the kernel" if event.kind in ("enter", "exit") else ""
+        verb, _, what = self.names.doing(core, index).partition(" ")
+        return "mark", verb, what
 
     def show_claim(self) -> None:
         """Adds what the claim says is going on, or happens next, in a column of its own."""

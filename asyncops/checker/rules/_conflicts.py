@@ -13,7 +13,12 @@ from asyncops.checker.events import Copy, Half, Point, Start
 
 @dataclass(frozen=True)
 class Words:
-    """The sentences of a rule: ``core`` where the offender is a load or store, ``copy`` where it is a copy."""
+    """The sentences of a rule: ``core`` where one side is a load or store, ``copy`` where both are copies.
+
+    They name the ``region`` and its ``owner``, the disturbed ``copy`` and the ``other`` one, where and ``when`` (only
+    when: ``moment``) the offender comes, and the devices that start the offender (``sender``) and the victim
+    (``elder``).
+    """
 
     core: str
     copy: str
@@ -46,6 +51,10 @@ def _finding(analysis: Analysis, conflict: Conflict, code: str, words: Words) ->
         copy=copy_text(subject.copy),  # type: ignore[arg-type]
         other=copy_text(other) if other is not None else "the core",
         when=analysis.where(offender.begin) + analysis.when(offender.site),
+        moment=analysis.when(offender.site),
+        sender=analysis.device(offender.begin),
+        elder=analysis.device(victim.begin),
+        owner=victim.box.buffer.device,  # type: ignore[attr-defined]
     )
     wait, _ = guarding_wait(analysis, conflict)
     waited = analysis.event(wait).site.location if wait is not None else None

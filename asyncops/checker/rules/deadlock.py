@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from asyncops.checker.analysis import Analysis, Finding, lines, name_of, semaphore_subjects
+from asyncops.checker.analysis import Analysis, Finding, Stuck, lines, name_of, semaphore_subjects
 from asyncops.checker.rules._stuck import Cause, stuck_waits
 
 CODE = "AO303"
@@ -43,7 +43,7 @@ def find(analysis: Analysis) -> Iterator[Finding]:
         reason = (
             f"it waits for {stuck.demanded} in all, and only {stuck.supplied} are ever signalled"
             if stuck.is_short
-            else "the signals it needs come from devices that wait themselves"
+            else _circle(analysis, stuck)
         )
         feeds = analysis.feeds[stuck.wait.semaphore]
         yield Finding(
@@ -55,3 +55,12 @@ def find(analysis: Analysis) -> Iterator[Finding]:
             frozenset(semaphore_subjects(stuck.wait.semaphore)),
             stuck,
         )
+
+
+def _circle(analysis: Analysis, stuck: Stuck) -> str:
+    """Where the signals would come from, if that did not wait itself."""
+    senders = sorted({analysis.device(point) for point in analysis.feeds[stuck.wait.semaphore]})
+    if senders == [analysis.device(stuck.point)]:
+        return "the signals it needs come only after it, or after waits that need it"
+    named = " and ".join(f"device {n}" for n in senders[:2]) + (" and others" if len(senders) > 2 else "")
+    return f"the signals it needs come from {named} after waits that need this one to return"

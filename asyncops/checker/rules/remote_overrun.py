@@ -37,9 +37,11 @@ SEVERITY = "error"
 
 
 _WORDS = Words(
-    core="{copy} can write {region} on another device{when} while that device still uses it",
-    copy="{copy} can write {region}{when} while {other} still uses it",
-    help="signal the sender when {region} is free, and wait for that signal before the copy starts",
+    core="{copy} from device {sender} can write {region} of device {owner} while that device still uses it{moment}",
+    copy="{other} from device {sender} can write {region} of device {owner} while {copy} from device {elder} still "
+    "uses it{moment}",
+    help="let the owner of {region} signal the sender when it is free, and let the sender wait for that signal before "
+    "it starts the copy",
     label="the owner uses it here",
 )
 

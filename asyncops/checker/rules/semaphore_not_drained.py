@@ -38,7 +38,7 @@ SEVERITY = "error"
 def find(analysis: Analysis) -> Iterator[Finding]:
     """Semaphores with a count left."""
     for rest in leftovers(analysis):
-        unit = "bytes" if rest.is_bytes else "counts"
+        unit = "bytes" if rest.is_bytes else "count" if rest.left == 1 else "counts"
         yield Finding(
             CODE,
             f"{name_of(rest.semaphore)} is left with {rest.left} {unit}{rest.where} when "
