@@ -21,6 +21,7 @@ from asyncops.checker import canonical, pipelines, scalars
 from asyncops.checker.calls import KernelCall
 from asyncops.checker.devices import ProgramInterpreter
 from asyncops.checker.parallel import parallel_axes
+from asyncops.checker.paths import Patience
 from asyncops.checker.skeleton import ArrayValue, Outcome, OutOfBudget, PathEnds, State
 from asyncops.checker.tables import COUNTER
 from asyncops.checker.tracking import Tracker, rebased
@@ -32,6 +33,8 @@ MOST_FORKS = 4000
 MOST_WORK = 3_000_000
 _TOO_MANY = "more branches on unknown values than are followed; give the scalar arguments and values=True"
 LONGEST_PERIOD = 8
+MOST_VARIANTS = 6
+"""Sets of assumptions under which one state is explored before they are joined."""
 SHORT_LOOP = 8
 """Loops of so few iterations are run as they are."""
 
@@ -42,11 +45,13 @@ Step = Callable[[tuple[Any, ...], State], list[Outcome]]
 class ForkPolicy:
     """Takes every side of a condition that the path allows."""
 
-    def __init__(self, forks: int = MOST_FORKS):
-        self.forks_left = forks
+    def __init__(self, forks: int = MOST_FORKS, patience: Patience | None = None):
+        self.forks_left, self.patience = forks, patience
 
     def decide(self, state: State, predicate: Predicate) -> list[tuple[bool, State]]:
         """One side where the path decides, else both, the second on a copy of the state."""
+        if self.patience is not None:
+            self.patience.spend()
         conditions: Conditions = state.path
         known = conditions.decide(predicate)
         if known is not None:
@@ -171,7 +176,7 @@ class _Loop:
     step: Step
     short: bool
     exits: list[Outcome] = field(default_factory=list)
-    seen: dict[Any, dict[tuple[int, ...], Conditions]] = field(default_factory=dict)
+    seen: dict[Any, dict[tuple[int, ...], list[Conditions]]] = field(default_factory=dict)
     heads: int = 0
 
 
@@ -383,15 +388,17 @@ class ForkingInterpreter(ProgramInterpreter):
     def _is_covered(self, run: _Loop, shape: Any, numbers: tuple[int, ...], state: State) -> bool:
         """True where this state was explored, assuming no more than this path does.
 
-        A state of which only assumptions differ is explored once more, with what they have in common.
+        A state of which only assumptions differ is explored again; with what they have in common when they are many.
         """
-        known = run.seen.setdefault(shape, {})
-        explored = known.get(numbers)
-        if explored is not None:
-            if all(state.path.decide(fact) is True for fact in explored.facts()):
+        explored = run.seen.setdefault(shape, {}).setdefault(numbers, [])
+        for known in explored:
+            if all(state.path.decide(fact) is True for fact in known.facts()):
                 return True
-            state.path = explored.common(state.path)
-        known[numbers] = state.path
+        if len(explored) >= MOST_VARIANTS:
+            for known in explored:
+                state.path = known.common(state.path)
+            explored.clear()
+        explored.append(state.path)
         return False
 
     def _family(self, head: Head, shape: Any, numbers: tuple[int, ...]) -> Family | None:

@@ -7,12 +7,29 @@ each untried alternative, depth first, within a budget.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from asyncops.checker.skeleton import OutOfBudget
 from stateful import terms
 from stateful.terms import Conditions, Predicate
+
+
+class Patience:
+    """Processor seconds that a check may take to decide conditions; the longest checks of real kernels need few."""
+
+    def __init__(self, seconds: float):
+        self.until = time.process_time() + seconds
+
+    def spend(self) -> None:
+        """Raises :class:`OutOfBudget` when the time is over."""
+        if time.process_time() > self.until:
+            raise OutOfBudget(
+                "conditions on unknown values were followed for as long as a check may take; give the scalar arguments "
+                "and values=True"
+            )
 
 
 @dataclass
@@ -24,9 +41,12 @@ class PathPolicy:
     open: list[bool] = field(default_factory=list)
     limit: int = 400
     narrowed: list[str] = field(default_factory=list)
+    patience: Patience | None = None
 
     def decide(self, state: Any, predicate: Predicate) -> list[tuple[bool, Any]]:
         """One side: the prefix's, else False where that is possible."""
+        if self.patience is not None:
+            self.patience.spend()
         conditions: Conditions = state.path
         known = conditions.decide(predicate)
         if known is not None:
@@ -101,7 +121,7 @@ def _near(first: int | None, last: int | None) -> Iterator[int]:
 
 
 def explore_paths(
-    run: Callable[[PathPolicy], Any], most: int = 256, limit: int = 400
+    run: Callable[[PathPolicy], Any], most: int = 256, limit: int = 400, patience: Patience | None = None
 ) -> tuple[list[Any], bool]:
     """Runs once per path, depth first: the results, and whether every path was run."""
     results: list[Any] = []
@@ -110,11 +130,15 @@ def explore_paths(
     while pending:
         if len(results) >= most:
             return results, False
-        policy = PathPolicy(pending.pop(), limit=limit)
+        policy = PathPolicy(pending.pop(), limit=limit, patience=patience)
         try:
             results.append(run(policy))
         except PathExcluded:
             pass
+        except OutOfBudget:
+            if not results:
+                raise
+            return results, False
         except PathTooLong:
             complete = False
         for at in range(len(policy.prefix), len(policy.answers)):

@@ -30,6 +30,10 @@ from stateful.errors import InvalidArgumentError, UnmodelledError
 from stateful.terms import Conditions
 
 MOST_COMBINATIONS = 64
+MOST_SECONDS = 6.0
+"""Processor seconds for following conditions on unknown values."""
+SECONDS_TO_DECIDE = 1.5
+"""Seconds after that in which values are still looked for."""
 LARGEST_ENTRY = 16
 """A finding rests on small values of what is read from memory: flags, counts, first indices. Where only larger ones
 show it (a length, say), no caller may pass them, since the arrays could not hold so much: then it is said which."""
@@ -194,7 +198,7 @@ class _Session:
     # -- one device: every path, loops to their fixpoint --
 
     def _run_forking(self) -> None:
-        policy = loops.ForkPolicy()
+        policy = loops.ForkPolicy(patience=self.patience)
         topology = Topology(policy)
         tracker = tracking.Tracker(self.memory, policy, topology)
         topology.machine = tracker
@@ -234,7 +238,8 @@ class _Session:
         if sensible is None:
             self.assumptions[doubted] = None
             return
-        model = terms.find_model(sensible, budget=2000)
+        in_time = time.process_time() < self.patience.until + SECONDS_TO_DECIDE
+        model = terms.find_model(sensible, budget=2000 if in_time else 1)
         if model is None:
             self.undecided.setdefault(
                 suspect.key, f"no values were found for which {_text(suspect)} happens, nor excluded"
@@ -307,7 +312,8 @@ class _Session:
     def _paths(self, device: int, slot: int = 0, most: int = 64, limit: int = 100) -> tuple[list[Run], bool]:
         """The runs of a core of a device, and whether they are all there are."""
         try:
-            runs, complete = paths.explore_paths(lambda policy: self._one(device, slot, policy), most, limit)
+            run = lambda policy: self._one(device, slot, policy)  # noqa: E731
+            runs, complete = paths.explore_paths(run, most, limit, self._share(device))
         except (Unmodelled, OutOfBudget, terms.TermTooLargeError) as e:
             self.unknowns[str(e) or "a scalar expression grew too large to be followed"] = None
             return [], False
@@ -316,6 +322,11 @@ class _Session:
                 None
             )
         return runs, complete
+
+    def _share(self, device: int) -> paths.Patience:
+        """The time for the paths of a device: what is left, shared with the devices after it."""
+        left = self.patience.until - time.process_time()
+        return paths.Patience(max(left, 0.0) / (self.devices - device))
 
     def _one(
         self, device: int, slot: int, policy: paths.PathPolicy, given: Conditions | None = None,
