@@ -159,6 +159,7 @@ class _Session:
         self.kernels: dict[str, int] = {}
         self.decided: set[Any] = set()
         self.undecided: dict[Any, str] = {}
+        self.patience = paths.Patience(MOST_SECONDS)
 
     def run(self) -> None:
         """The kernels, then the program around them."""
