@@ -140,7 +140,6 @@ class Body:
     template: list[Any] = field(default_factory=list)
     steps: list[tuple[Callable[..., Any], list[int]]] = field(default_factory=list)
     equations: list[Any] = field(default_factory=list)  # of the steps
-    equations: list[Any] = field(default_factory=list)  # of the steps
 
 
 _HANDLERS: dict[type, str] = {
@@ -231,7 +230,6 @@ class Compiler:
             operands = [slot(v) for v in eqn.invars]
             results = [slot(v) for v in eqn.outvars]
             body.steps.append((self._step(eqn, operands, results), results))
-            body.equations.append(eqn)
             body.equations.append(eqn)
         body.outputs = [slot(v) for v in jaxpr.outvars]
         return body
@@ -426,11 +424,6 @@ class Interpreter:
                 outcomes = step(self, env, state)
             except PathEnds:
                 return []
-            except terms.TermTooLargeError:
-                where = location_of(body.equations[i])[0]
-                raise OutOfBudget("a scalar expression grew too large to be followed", where) from None
-            except OutOfBudget as e:
-                raise e if e.location else OutOfBudget(e.what, location_of(body.equations[i])[0]) from None
             except terms.TermTooLargeError:
                 where = location_of(body.equations[i])[0]
                 raise OutOfBudget("a scalar expression grew too large to be followed", where) from None
