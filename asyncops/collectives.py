@@ -3,9 +3,10 @@
 The results are those of the fused operations of ``jax.lax`` with the same names. Between the two calls the operation
 runs: ``x`` may be read, and stays alive, without threading it anywhere; the result does not exist yet.
 
-Every function here works on arrays of any plain dtype and shape, inside ``jax.shard_map`` (the copies anywhere), under
-``jit``, ``grad``, ``jvp``, ``vmap`` and ``remat``; futures may be carried by loops. What is written between start and
-done stays there in the compiled program under `asyncops.program_order`.
+Every function here works on arrays of any shape and plain dtype (on a TPU not bool, float16 and complex64), inside
+``jax.shard_map`` (the copies anywhere), under ``jit``, ``grad``, ``jvp``, ``vmap`` and ``remat``. What is written
+between start and done stays there in the compiled program under `asyncops.program_order`, which also lets loops carry
+futures and branches return them.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from asyncops.origins import Origin
 from asyncops.placing import SECOND_RESULT, pin
 from asyncops.transfers import Copy, Exchange, Gather, Own, Permute, Shape, Transfer
 from stateful._jax import ops as _jax
-from stateful.errors import InFlightMovedError
+from stateful.errors import InFlightMovedError, InvalidArgumentError
 
 SENT, ARRIVED = 0, 1  # positions of the two semaphores
 
@@ -281,10 +281,31 @@ def resume_call(arrived: jax.Array, transfer: Transfer, batch: int, source: Shap
 
 # -- lowering -----------------------------------------------------------------------------------------
 
+# What a kernel on a TPU cannot take as an operand (found by compiling), and what to send instead.
+_INSTEAD = {
+    "bool": "x.astype(jnp.int8)",
+    "float16": "jax.lax.bitcast_convert_type(x, jnp.uint16)",
+    "complex64": "its real and its imaginary part",
+}
+
+
+def require_kernel_dtype(dtype: Any, origin: Origin) -> None:
+    """Refuses what no kernel can move.
+
+    Raises:
+        InvalidArgumentError: naming what to send instead.
+    """
+    if dtype.name in _INSTEAD:
+        raise InvalidArgumentError(
+            f"the operation started at {origin}: a TPU's kernels take no arrays of dtype {dtype.name}; send "
+            f"{_INSTEAD[dtype.name]}"
+        )
+
 
 def _start_on_tpu(
     site: Any, x: jax.Array, *, transfer: Transfer, batch: int, origin: Origin, ordered: bool
 ) -> list[Any]:
+    require_kernel_dtype(x.dtype, origin)
     source = in_memory(x if ordered or site.is_programs_argument(0) else pin(x), batch)
     return [source, *start_call(source, transfer, batch)]
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from asyncops.dma import kernels, pinned
+from asyncops.dma import kernels, pinned, require_kernel_dtype
 from asyncops.ops import SEMAPHORES
 from asyncops.origins import Origin
 from asyncops.ref_ops import Layout, finish_into_p, start_into_p
@@ -79,6 +79,7 @@ def _call(
 def _start_on_tpu(
     site: Any, *operands: jax.Array, transfer: Transfer, layout: Layout, origin: Origin
 ) -> list[Any]:
+    require_kernel_dtype(operands[0].dtype, origin)
     buffers = _Buffers(operands, layout)
 
     def kernel(slots: Any, *refs: Any) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Container, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -58,7 +59,9 @@ def _renamed(x: jax.Array, spec: Any, results: list[Any], name: str) -> jax.Arra
 
 
 def _pin_on_tpu(site: Any, x: jax.Array) -> list[Any]:
-    return [x if site.is_programs_argument(0) else pin(x)]
+    # What no kernel takes is left to the start to refuse, which knows its line.
+    takes = x.dtype not in (jnp.bool_, jnp.float16, jnp.complex64)
+    return [pin(x) if takes and not site.is_programs_argument(0) else x]
 
 
 def _free_on_tpu(site: Any, x: jax.Array) -> list[Any]:

@@ -252,6 +252,26 @@ def test_values_on_a_tpu(name, dtype, scheduled):
 
 
 @pytest.mark.tpu_compile
+@pytest.mark.parametrize("dtype", [jnp.bool_, jnp.float16, jnp.complex64])
+def test_what_no_kernel_on_a_tpu_takes_is_refused(dtype, scheduled):
+    def program(x):
+        return note.done(note.start(x.astype(dtype))).real.astype(jnp.float32)
+
+    message = rf"started at note_programs.py:\d+ .*: a TPU's kernels take no arrays of dtype {dtype.__name__}.*; send "
+    with pytest.raises(Exception, match=message):
+        scheduled(program, (8, 128))
+
+
+@pytest.mark.tpu_compile
+@pytest.mark.parametrize("dtype", [jnp.int4, jnp.uint8, jnp.float8_e4m3fn, jnp.int16])
+def test_narrow_numbers_on_a_tpu(dtype, scheduled):
+    def program(x):
+        return note.done(note.start(x.astype(dtype))).astype(jnp.float32)
+
+    assert scheduled(program, (32, 256)).starts_and_dones() == (1, 1)
+
+
+@pytest.mark.tpu_compile
 def test_a_copy_into_vmem(scheduled):
     def program(x):
         fut = asyncops.async_copy_start(x, memory_space="vmem")
