@@ -16,6 +16,11 @@ _MARKS = {
 _ENDS = {"enter": "the beginning of the kernel", "exit": "the end of the kernel"}
 
 
+def short(place: Location | None) -> str:
+    """ "kernel.py:13": a place where the file is told in full elsewhere; "" where it is not known."""
+    return f"{PurePath(place.file).name}:{place.line}" if place else ""
+
+
 class Names:
     """The names in one program."""
 
@@ -62,8 +67,7 @@ class Names:
 
     def line(self, event: Event) -> str:
         """ "kernel.py:13"; "" where it is not known."""
-        place = self.location(event)
-        return f"{PurePath(place.file).name}:{place.line}" if place else ""
+        return short(self.location(event))
 
     def location(self, event: Event) -> Location | None:
         """Where an event stands in the source."""

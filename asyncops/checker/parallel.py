@@ -13,6 +13,7 @@ from typing import Any
 
 from asyncops.checker.analysis import Analysis, Finding, lines
 from asyncops.checker.events import Location
+from asyncops.checker.naming import short
 from asyncops.checker.recording import Entry, Trace
 from asyncops.checker.witnesses import Exhibit
 from stateful.types import Region
@@ -62,7 +63,7 @@ def _uses(entry: Entry) -> Iterator[tuple[Region, bool]]:
 def _finding(code: str, entry: Entry, message: str, other: Entry | None) -> Finding:
     related = lines(("the other step touches it here", other.site.location if other else None))
     apart = other is not None and other.coordinates != entry.coordinates
-    proof = Exhibit((f"{entry.site.location}: {message}",), lambda: apart)
+    proof = Exhibit((f"at {short(entry.site.location)}: {message}",), lambda: apart)
     return Finding(
         code, message, entry.site, _HELP, related, frozenset({("line", entry.site.location)}), proof
     )
@@ -120,7 +121,7 @@ def _shared_blocks(code: str, entries: list[Entry], axes: tuple[int, ...]) -> It
                     ("the block is written here", written), ("the kernel is called here", call.location)
                 )
                 first, again = seen[index], at
-                proof = Exhibit((f"{site.location}: {message}",), lambda a=first, b=again: a != b)  # type: ignore[misc]
+                proof = Exhibit((f"at {short(site.location)}: {message}",), lambda a=first, b=again: a != b)  # type: ignore[misc]
                 yield Finding(
                     code, message, site, _HELP, where, frozenset({("window", window.number)}), proof
                 )

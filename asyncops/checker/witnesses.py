@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any
 
 from asyncops.checker.analysis import Analysis, Finding, Stuck
 from asyncops.checker.events import Program
+from asyncops.checker.naming import short
 from asyncops.checker.order import Race, Touch
 from asyncops.checker.pictures.timelines import Timeline, timeline_of_program
 from asyncops.checker.recording import Problem
@@ -86,5 +86,5 @@ def _leftover(analysis: Analysis, finding: Finding, evidence: Any) -> Witness | 
 
 def _facts(finding: Finding) -> tuple[str, ...]:
     place, moment = finding.site.location, str(finding.site.moment)
-    where = f"at {PurePath(place.file).name}:{place.line}" if place else "in the kernel"
+    where = f"at {short(place)}" if place else "in the kernel"
     return (f"{where}{', ' + moment if moment else ''}: {finding.message}",)

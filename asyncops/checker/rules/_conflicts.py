@@ -16,8 +16,7 @@ class Words:
     """The sentences of a rule: ``core`` where one side is a load or store, ``copy`` where both are copies.
 
     They name the ``region`` and its ``owner``, the disturbed ``copy`` and the ``other`` one, where and ``when`` (only
-    when: ``moment``) the offender comes, and the devices that start the offender (``sender``) and the victim
-    (``elder``).
+    when: ``moment``) the offender comes, the device that starts it (``sender``), and whose the victim is (``elder``).
     """
 
     core: str
@@ -53,7 +52,7 @@ def _finding(analysis: Analysis, conflict: Conflict, code: str, words: Words) ->
         when=analysis.where(offender.begin) + analysis.when(offender.site),
         moment=analysis.when(offender.site),
         sender=analysis.device(offender.begin),
-        elder=analysis.device(victim.begin),
+        elder=_elder(analysis, conflict),
         owner=victim.box.buffer.device,  # type: ignore[attr-defined]
     )
     wait, _ = guarding_wait(analysis, conflict)
@@ -74,6 +73,12 @@ def _finding(analysis: Analysis, conflict: Conflict, code: str, words: Words) ->
         None,
         offender.begin.index,
     )
+
+
+def _elder(analysis: Analysis, conflict: Conflict) -> str:
+    """Whose the disturbed copy is, if the other one is known by its device."""
+    sender, elder = (analysis.device(use.begin) for use in (conflict.offender, conflict.victim))
+    return ", which the same device started," if sender == elder else f" from device {elder}"
 
 
 def rivals(analysis: Analysis, wait: Point, copy: Copy) -> list[Copy]:

@@ -157,7 +157,8 @@ def _early_finding(
         code,
         f"{what} of device {sender} {rest}{analysis.when(event.site)}",
         event.site,
-        "exchange barrier signals with that very device before the first remote operation to it",
+        f"exchange barrier signals with the target itself (here device {target}) before the first remote operation "
+        "to it",
         analysis.may_let_go(touch.point),
         frozenset(subjects),
         touch,

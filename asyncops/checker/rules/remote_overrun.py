@@ -38,7 +38,7 @@ SEVERITY = "error"
 
 _WORDS = Words(
     core="{copy} from device {sender} can write {region} of device {owner} while that device still uses it{moment}",
-    copy="{other} from device {sender} can write {region} of device {owner} while {copy} from device {elder} still "
+    copy="{other} from device {sender} can write {region} of device {owner} while {copy}{elder} still "
     "uses it{moment}",
     help="let the owner of {region} signal the sender when it is free, and let the sender wait for that signal before "
     "it starts the copy",
