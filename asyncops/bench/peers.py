@@ -17,6 +17,7 @@ from asyncops.bench.outcomes import ERROR, HANG, Outcome
 # The default is twice the number of cores, and copies share what the cores leave.
 LARGE_CLOCKS = 64
 STARTUP = 300.0
+_COMMAND = ("-m", "asyncops.bench.detector")
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class _Worker:
     """A process of :mod:`asyncops.bench.detector`, started when it is needed."""
 
     def __init__(self, peer: Peer) -> None:
-        self._command = [sys.executable, "-m", "asyncops.bench.detector", peer.mode, str(peer.clocks)]
+        self._command = [sys.executable, *_COMMAND, peer.mode, str(peer.clocks)]
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.Queue[str] = queue.Queue()
 
