@@ -253,7 +253,7 @@ class _Walk:
         read, written = where.key(started.source_semaphore), where.key(started.destination_semaphore)
         flight = Flight(
             call=call,
-            line=started.line,
+            line=started.line or call.location,  # JAX may have kept no line of a kernel's own
             source=where.memory(started.source),
             destination=where.memory(started.destination),
             waits={k: a for k, a in zip((read, written), started.amounts) if k is not None},
@@ -280,7 +280,9 @@ class _Walk:
             earlier, first = state.ended[key]
             if first is not call:
                 self.facts.second_dones[
-                    SecondDone(earlier, first, call, waited.line, not state.decided_since(earlier))
+                    SecondDone(
+                        earlier, first, call, waited.line or call.location, not state.decided_since(earlier)
+                    )
                 ] = None
             return []
         return self._wait_for_some(call, key, state)
