@@ -19,7 +19,7 @@ from jax._src import core as _core
 from jax._src.interpreters import partial_eval as _partial_eval
 
 from stateful._jax import primitives
-from stateful._jax.jaxprs import Body, Frame, is_ref, open_jaxpr, parameter_jaxprs, user_location
+from stateful._jax.jaxprs import Body, Frame, Literal, is_ref, open_jaxpr, parameter_jaxprs, user_location
 from stateful._jax.ops import async_effect
 
 _KERNELS = [p for p in (primitives.pallas_call, primitives.mpmd_map, primitives.core_map) if p is not None]
@@ -153,8 +153,23 @@ def _program(closed: Any, kernels: tuple[Any, ...]) -> TracedProgram:
         return _core.eval_jaxpr(jaxpr, bound[:split], *bound[split:])
 
     name = jaxpr.debug_info.func_name
-    evaluate.__signature__ = _signature(Body(jaxpr).names)  # pyright: ignore[reportFunctionMemberAccess]
+    names = _names(Body(jaxpr), kernels)
+    evaluate.__signature__ = _signature(names)  # pyright: ignore[reportFunctionMemberAccess]
     return TracedProgram(name, _over_mesh(evaluate), shapes, _place(kernels[0]), closed, kernels)
+
+
+def _names(program: Body, kernels: tuple[Any, ...]) -> tuple[str | None, ...]:
+    """What the user's function calls the inputs; of a kernel call outside of one, what the kernel calls them."""
+    called: dict[Any, str | None] = {}
+    for kernel in kernels:
+        if kernel.primitive is primitives.pallas_call:
+            bounds = kernel.params["grid_mapping"].num_dynamic_grid_bounds
+            inner = open_jaxpr(kernel.params["jaxpr"]).names
+            called.update((a, n) for a, n in zip(kernel.invars[bounds:], inner) if not isinstance(a, Literal))
+    return tuple(
+        name if name and name.isidentifier() else called.get(atom)
+        for name, atom in zip(program.names, program.inputs, strict=True)
+    )
 
 
 def _signature(names: tuple[str | None, ...]) -> inspect.Signature:

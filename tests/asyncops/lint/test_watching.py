@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -154,3 +155,12 @@ def test_what_cannot_be_checked_is_unknown_not_clean(monkeypatch: pytest.MonkeyP
 def test_an_unknown_action_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="on_finding must be one of"):
         asyncops.checking(on_finding="print")  # pyright: ignore[reportArgumentType]
+
+
+def test_arguments_are_called_as_in_the_users_function_else_as_in_the_kernel(played_checker: None) -> None:
+    seen: list[tracing.TracedProgram] = []
+    jax.clear_caches()
+    with tracing.record_programs(seen.append):
+        call(calm)(ONES)
+        jax.jit(lambda image: call(racy)(image) * 2.0)(ONES)
+    assert [list(inspect.signature(program.fn).parameters) for program in seen] == [["x_ref"], ["image"]]
