@@ -205,11 +205,12 @@ def _fact_shape(f: Any) -> str:
 
 
 def walk_state(
-    walk: Walk, carry: Sequence[Any], state: State, drop: Callable[[Atom], bool] | None = lambda s: False
+    walk: Walk, carry: Sequence[Any], state: State, held: frozenset[Atom] | None = frozenset()
 ) -> tuple[tuple[Any, ...], State]:
     """Walks everything that the future of a state depends on; the rebuilt carry and state.
 
-    Conditions that mention a symbol for which ``drop`` holds are left out; all where ``drop`` is None.
+    Conditions on elements of memory and unknown results that it does not mention come and go; those on ``held`` ones
+    stay. ``held`` is None where no conditions are of interest.
     """
     new_carry = tuple(walk.value(x) for x in carry)
     new = state.fork()
@@ -352,7 +353,7 @@ class _Freezing(Walk):
 
 def freeze(
     carry: Sequence[Any], state: State, values: Mapping[Atom, Term] | None = None,
-    drop: Callable[[Atom], bool] | None = lambda s: False,
+    held: frozenset[Atom] | None = frozenset(),
     kept: dict[Any, tuple[list[Hashable], list[int]]] | None = None,
 ) -> tuple[Hashable, tuple[int, ...]]:  # fmt: skip
     """The shape of a state and the vector of its integers, with ``values`` put in for symbols.
@@ -360,14 +361,18 @@ def freeze(
     ``kept``: what was seen of terms, for the next call without ``values``.
     """
     walk = _Freezing(values, kept if kept is not None else {})
-    walk_state(walk, carry, state, drop)
+    walk_state(walk, carry, state, held)
     return tuple(walk.shape), tuple(walk.numbers)
 
 
-def shifted(carry: Sequence[Any], state: State, new: Sequence[Term]) -> tuple[tuple[Any, ...], State]:
+def shifted(
+    carry: Sequence[Any], state: State, new: Sequence[Term], held: frozenset[Atom]
+) -> tuple[tuple[Any, ...], State]:
     """The state with its integers replaced, in the order of :func:`freeze`."""
     rest = iter(new)
-    return walk_state(Walk(lambda n: next(rest)), carry, state)
+    new_carry, after = walk_state(Walk(lambda n: next(rest)), carry, state, held)
+    after.machine.is_weakened |= len(list(after.path.facts())) < len(list(state.path.facts()))
+    return new_carry, after
 
 
 __all__ = ["Buffer", "Walk", "freeze", "live_symbols", "shifted", "walk_state"]

@@ -123,7 +123,7 @@ class Family:
         """The atom of the counter."""
         return self.counter.parts[0][0]
 
-    def holds(self, carry: Sequence[Any], state: State) -> bool:
+    def holds(self, carry: Sequence[Any], state: State, held: frozenset[Atom]) -> bool:
         """True when a state is a member of this family for some later ``k``.
 
         The state may contain the counter itself. It is compared at several values of it: a shape equal to the family's
@@ -131,7 +131,7 @@ class Family:
         """
         images = []
         for value in (0, 1, 2, 5):
-            shape, numbers = canonical.freeze(carry, state, {self.k: value})
+            shape, numbers = canonical.freeze(carry, state, {self.k: value}, held)
             if shape != self.shape:
                 return False
             images.append(numbers)
@@ -175,6 +175,8 @@ class _Loop:
     test: Test
     step: Step
     short: bool
+    held: frozenset[Atom] = frozenset()
+    """What something was assumed about before the loop: what surrounds the loop may go by that."""
     exits: list[Outcome] = field(default_factory=list)
     seen: dict[Any, dict[tuple[int, ...], list[Conditions]]] = field(default_factory=dict)
     heads: int = 0
@@ -195,7 +197,9 @@ class ForkingInterpreter(ProgramInterpreter):
         for values, state in outcomes:
             key = self._frozen(values, state, None, None)
             if key in kept:
-                kept[key][1].path = _either(kept[key][1].path, state.path)
+                one = kept[key][1]
+                one.machine.is_weakened |= state.machine.is_weakened or one.path.key() != state.path.key()
+                one.path = _either(one.path, state.path)
             else:
                 kept[key] = (values, state)
         return list(kept.values())
@@ -347,7 +351,8 @@ class ForkingInterpreter(ProgramInterpreter):
         self, carry: tuple[Any, ...], state: State, test: Test, step: Step, short: bool
     ) -> list[Outcome]:
         """Explores a loop; the states in which it ends."""
-        run = _Loop(test, step, short)
+        held = frozenset(s for fact in state.path.facts() for s in terms.symbols(fact))
+        run = _Loop(test, step, short, held)
         work = deque([Head(carry, state)])
         while work:
             head = work.popleft()  # earlier iterations first: what they assumed is joined before it is gone on with
@@ -357,13 +362,13 @@ class ForkingInterpreter(ProgramInterpreter):
                     f"a loop whose states do not repeat was followed for {MOST_HEADS} iterations"
                 )
             work += self._visit(run, head)
-        return self.merge([self._solved(c, s) for c, s in run.exits])
+        return self.merge([self._solved(run, c, s) for c, s in run.exits])
 
     def _visit(self, run: _Loop, head: Head) -> list[Head]:
         """Explores one head: exits are kept, the heads that follow returned."""
-        if head.family is not None and head.age > 0 and head.family.holds(head.carry, head.state):
+        if head.family is not None and head.age > 0 and head.family.holds(head.carry, head.state, run.held):
             return []
-        shape, numbers = self._frozen(head.carry, head.state)
+        shape, numbers = self._frozen(head.carry, head.state, None, run.held)
         if self._is_covered(run, shape, numbers, head.state):
             return []
         if not run.short and head.family is None:
@@ -397,6 +402,7 @@ class ForkingInterpreter(ProgramInterpreter):
         if len(explored) >= MOST_VARIANTS:
             for known in explored:
                 state.path = known.common(state.path)
+            state.machine.is_weakened = True
             explored.clear()
         explored.append(state.path)
         return False
@@ -420,7 +426,7 @@ class ForkingInterpreter(ProgramInterpreter):
         bounds = self._probe(run, head, family)
         if bounds is None:
             return None
-        carry, state = self._member(head, family)
+        carry, state = self._member(run, head, family)
         for bound in bounds:
             narrowed = state.path.assume(bound)
             if narrowed is None:
@@ -428,22 +434,22 @@ class ForkingInterpreter(ProgramInterpreter):
             state.path = narrowed
         return Head(carry, state, (), family, 0)
 
-    def _member(self, head: Head, family: Family) -> tuple[tuple[Any, ...], State]:
+    def _member(self, run: _Loop, head: Head, family: Family) -> tuple[tuple[Any, ...], State]:
         new = [terms.add(n, terms.scale(family.counter, d)) for n, d in zip(family.base, family.step)]
-        carry, state = canonical.shifted(head.carry, head.state, new)
+        carry, state = canonical.shifted(head.carry, head.state, new, run.held)
         state.machine.chain = rebased(state.machine)
         return carry, state
 
     def _probe(self, run: _Loop, head: Head, family: Family) -> list[Predicate] | None:
         """Runs one period from the family without keeping what it shows: the bounds on its counter, None if open."""
         saved = list(self.machine.suspects), dict(self.machine.suspect_keys)
-        trial = _Loop(run.test, run.step, run.short)
-        carry, state = self._member(head, family)
+        trial = _Loop(run.test, run.step, run.short, run.held)
+        carry, state = self._member(run, head, family)
         work, closing = [Head(carry, state, (), family, 0)], []
         try:
             while work:
                 at = work.pop()
-                if at.age > 0 and family.holds(at.carry, at.state):
+                if at.age > 0 and family.holds(at.carry, at.state, run.held):
                     closing.append(at.state.path)
                     continue
                 if at.age >= 2 * family.period or len(work) > 64:
@@ -453,12 +459,13 @@ class ForkingInterpreter(ProgramInterpreter):
             self.machine.suspects[:], self.machine.suspect_keys = saved[0], saved[1]
         return _bounds_of(closing, family) if closing else None
 
-    def _solved(self, carry: tuple[Any, ...], state: State) -> Outcome:
-        """The exit state with loop counters that the conditions determine put in."""
-        values = dict(_solutions(state.path))
+    def _solved(self, run: _Loop, carry: tuple[Any, ...], state: State) -> Outcome:
+        """The exit state with the loop's own counters that the conditions determine put in."""
+        values = {atom: value for atom, value in _solutions(state.path) if atom not in run.held}
         if not values:
             return carry, state
-        return canonical.walk_state(canonical.Walk(lambda n: n, values), carry, state)
+        walk = canonical.Walk(lambda n: n, values)
+        return canonical.walk_state(walk, carry, state, run.held)
 
 
 def _either(a: Conditions, b: Conditions) -> Conditions:

@@ -246,7 +246,13 @@ class _Session:
                 suspect.key, f"no values were found for which {_text(suspect)} happens, nor excluded"
             )
             return
-        analysis = self._rerun(model) or self._as_seen(suspect, model)
+        analysis = self._rerun(model, recording.MAX_EVENTS if suspect.is_weakened else LONGEST_RERUN)
+        if analysis is None and suspect.is_weakened:
+            self.undecided.setdefault(
+                suspect.key, f"{_text(suspect)} could not be decided: a run from the start would be too long"
+            )
+            return
+        analysis = analysis or self._as_seen(suspect, model)
         found = findings.findings_of(analysis)
         if found and _largest_read(model) > LARGEST_ENTRY:
             values = ", ".join(f"{s} = {v}" for s, v in sorted(model.items(), key=lambda item: str(item[0])))
@@ -268,7 +274,7 @@ class _Session:
         trace = suspect.trace()
         return Analysis(recording.finish([trace], [model]), [trace], 1, model)
 
-    def _rerun(self, model: Any) -> Analysis | None:
+    def _rerun(self, model: Any, most_events: int) -> Analysis | None:
         """The run that the program makes with these values: what was assumed on the way to a suspect may have been
         joined with other paths, a run is one path. None where it is long."""
         counters = {s: v for s, v in model.items() if s.text.startswith(COUNTER)}
@@ -277,7 +283,7 @@ class _Session:
             term = terms.substitute(terms.Linear(((s, 1),), 0), counters)
             given = given.assume(terms.eq(term, value)) or given
         try:
-            run = self._one(0, 0, paths.PathPolicy(limit=LONGEST_RERUN), given, LONGEST_RERUN)
+            run = self._one(0, 0, paths.PathPolicy(limit=most_events), given, most_events)
         except (Unmodelled, OutOfBudget, terms.TermTooLargeError, paths.PathTooLong, paths.PathExcluded):
             return None
         whole = _model_of((run,))

@@ -77,10 +77,11 @@ class Flight:
     counts: dict[SemaphoreKey, Count] = field(default_factory=dict)
     chain: Chain | None = None
     is_suspicious: bool = False
+    is_weakened: bool = False  # something that was assumed on the way has been forgotten
 
     def fork(self) -> Flight:
         """An independent copy; everything inside is immutable."""
-        return Flight(self.copies, dict(self.counts), self.chain, self.is_suspicious)
+        return Flight(self.copies, dict(self.counts), self.chain, self.is_suspicious, self.is_weakened)
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class Suspect:
     key: Any
     conditions: Conditions
     chain: Chain
+    is_weakened: bool = False
 
     def trace(self) -> Trace:
         """The events as the trace of one core."""
@@ -163,7 +165,8 @@ class Tracker(Recorder):
         seen = self.suspect_keys.get(key, 0)
         if seen < 3:
             self.suspect_keys[key] = seen + 1
-            self.suspects.append(Suspect(key, conditions, state.machine.chain))
+            flight: Flight = state.machine
+            self.suspects.append(Suspect(key, conditions, flight.chain, flight.is_weakened))  # type: ignore[arg-type]
 
     def problem(self, state: Any, problem: Problem, condition: Predicate = True) -> None:
         """A defect seen at once."""
