@@ -283,7 +283,8 @@ def looped(steps, slots, distance, traced=False):
 
 
 MOST = 7
-WINDOWS = [(2, None), (3, None), (3, 1), (1, 0), (4, 2), (4, 0)]
+WINDOWS = [(2, None), (3, 1), (1, 0)]
+WINDOWS += [pytest.param(*more, marks=pytest.mark.slow) for more in [(3, None), (4, 2), (4, 0)]]
 
 
 @pytest.mark.parametrize(("slots", "distance"), WINDOWS)

@@ -234,7 +234,7 @@ def test_in_place_on_a_tpu(name, scheduled):
 
 @pytest.mark.tpu_compile
 @pytest.mark.parametrize("name", ["all_gather", "all_to_all", "psum_scatter", "psum", "async_copy"])
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.int8])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, pytest.param(jnp.int8, marks=pytest.mark.slow)])
 def test_values_on_a_tpu(name, dtype, scheduled):
     start, done = getattr(asyncops, f"{name}_start"), getattr(asyncops, f"{name}_done")
     arguments = {"all_to_all": ("x", 0, 0), "async_copy": ()}.get(name, ("x",))
@@ -263,7 +263,10 @@ def test_what_no_kernel_on_a_tpu_takes_is_refused(dtype, scheduled):
 
 
 @pytest.mark.tpu_compile
-@pytest.mark.parametrize("dtype", [jnp.int4, jnp.uint8, jnp.float8_e4m3fn, jnp.int16])
+@pytest.mark.parametrize(
+    "dtype",
+    [jnp.int4, *(pytest.param(d, marks=pytest.mark.slow) for d in (jnp.uint8, jnp.float8_e4m3fn, jnp.int16))],
+)
 def test_narrow_numbers_on_a_tpu(dtype, scheduled):
     def program(x):
         return note.done(note.start(x.astype(dtype))).astype(jnp.float32)
