@@ -224,10 +224,11 @@ def walk_state(
     contents = sorted(state.cells.contents.items(), key=lambda item: str(item[0].path))
     walk.shape.append(tuple(b for b, _ in contents))
     new.cells = Cells({b: walk.content(c) for b, c in contents})
-    if drop is None or not any(True for _ in state.path.facts()):
+    if held is None or not any(True for _ in state.path.facts()):
+        walk.shape.append(("facts", 0))  # as where no fact is left
         return new_carry, new
-    live = live_symbols(carry, state)
-    conditions = walk.conditions(state.path, lambda s: (s in live or not _is_passing(s)) and not drop(s))
+    live = live_symbols(carry, state) | held
+    conditions = walk.conditions(state.path, lambda s: s in live or not _is_passing(s))
     new.path = conditions if conditions is not None else state.path
     return new_carry, new
 
