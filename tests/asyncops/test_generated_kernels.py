@@ -31,6 +31,7 @@ from tests.asyncops.generated_kernels import (
     arguments,
     kernels,
 )
+from tests.asyncops.generated_rings import Ring, rings
 
 # Tracing and checking a kernel takes some tens of milliseconds, running it in interpret mode a second.
 EXAMPLES_PER_DEFAULT = 3
@@ -56,6 +57,19 @@ def test_the_checker_agrees_with_exploration(kernel: Kernel) -> None:
     if found["wrong"]:
         assert report.verdict != "clean"
     elif not found["undecided"]:
+        assert not [d for d in report.diagnostics if d.confirmed and d.severity != "info"]
+
+
+@given(rings())
+def test_the_checker_agrees_with_exploration_on_rings(ring: Ring) -> None:
+    argument = ring.argument()
+    unrolled = unroll(jax.make_jaxpr(ring.program())(argument), [argument])
+    found = "wrong" if unrolled.faults else judge(unrolled.program, walks=8)
+    report = asyncops.check(ring.program(), argument)
+    note(f"{ring}\n{found}\n{report}")
+    if found == "wrong":
+        assert report.verdict != "clean"
+    elif found == "right":
         assert not [d for d in report.diagnostics if d.confirmed and d.severity != "info"]
 
 
