@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 from jax._src import core  # Jaxpr.replace and JaxprEqn.replace: there is no public way to rewrite a jaxpr
+from jax._src.interpreters import partial_eval  # dead code is dropped by lowering, in no public function
 from jax._src.named_sharding import UNSPECIFIED  # "the user named no sharding", in Traced's parameters
 from jax._src.state.discharge import discharge_state  # lowering calls it; the public API does not offer it
 from jax.experimental.layout import Format
@@ -123,8 +124,17 @@ def _without_refs(traced: Any) -> Any:
     """Does now what lowering would do: to discharge is to trace again, with the meshes that the types name."""
     jaxpr = traced._params["jaxpr"]
     if any(isinstance(effect, core.InternalMutableArrayEffect) for effect in jaxpr.effects):
-        traced._params = {**traced._params, "jaxpr": _discharged(jaxpr)}
+        live = jaxpr if traced._params.get("keep_unused") else _live(jaxpr)
+        traced._params = {**traced._params, "jaxpr": _discharged(live)}
     return traced
+
+
+def _live(jaxpr: Any) -> Any:
+    """Without what JAX drops as unused, which it does before it discharges: what has no effect to JAX is lost."""
+    is_open = isinstance(jaxpr, core.Jaxpr)
+    body = jaxpr if is_open else jaxpr.jaxpr
+    live, _, _ = partial_eval.dce_jaxpr_consts(body, [True] * len(body.outvars), instantiate=True)
+    return live if is_open else jaxpr.replace(jaxpr=live)
 
 
 def _discharged(jaxpr: Any) -> Any:

@@ -85,6 +85,33 @@ def test_refs_on_a_mesh_of_other_devices(mesh):
     assert "permute_done_ref" in compiled.as_text()
 
 
+def test_what_jax_loses_is_lost():
+    """Kernels that close over Refs have no effect to JAX, which drops a loop of them: so must what is compiled here."""
+    y = np.ones(X.shape, np.float32)
+
+    def fn(x, turns):
+        x_ref, y_ref = jax.new_ref(x), jax.new_ref(jnp.asarray(y))
+
+        def kernel():
+            pltpu.sync_copy(y_ref, x_ref)
+
+        copy = pl.pallas_call(
+            kernel, out_shape=(), compiler_params=pltpu.CompilerParams(has_side_effects=True)
+        )
+
+        def body(*_):
+            copy()
+
+        lax.fori_loop(0, turns, body, None) if turns else copy()
+        return x_ref[...]
+
+    found = {
+        n: asyncops.compile_for("v5e:2x2", jax.jit(fn, static_argnums=1), X, n).as_text() for n in (0, 4)
+    }
+    assert "tpu_custom_call" in found[0]
+    assert "tpu_custom_call" not in found[4]
+
+
 def test_a_mesh_in_the_context_with_explicit_axes():
     mesh = Mesh(np.array(jax.devices("cpu")[:4]), ("x",), axis_types=(AxisType.Explicit,))
     with jax.set_mesh(mesh):
