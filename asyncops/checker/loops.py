@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +33,8 @@ MOST_FORKS = 4000
 MOST_WORK = 3_000_000
 _TOO_MANY = "more branches on unknown values than are followed; give the scalar arguments and values=True"
 LONGEST_PERIOD = 8
+MOST_CONTENTS = 40  # different contents of one buffer at the heads of a loop; more, and it is forgotten
+VERSIONS_PER_ITERATION = 1 << 20  # of one buffer's contents: more than an iteration has stores
 MOST_VARIANTS = 6
 """Sets of assumptions under which one state is explored before they are joined."""
 SHORT_LOOP = 8
@@ -99,8 +101,14 @@ def _facts_behind(path: Conditions, predicate: Predicate) -> Iterator[Any]:
     yield predicate
     mentioned = terms.symbols(predicate)
     for fact in path.facts():
-        if not mentioned or mentioned & terms.symbols(fact):
+        if (not mentioned or mentioned & terms.symbols(fact)) and not _is_choice(fact):
             yield fact
+
+
+def _is_choice(fact: Any) -> bool:
+    """True where one value is, or is not, a certain number: a flag that the program itself asks for, no range that its
+    caller keeps."""
+    return isinstance(fact, Comparison) and fact.relation != "<=" and len(fact.term.parts) == 1
 
 
 def _is_argument(s: Atom) -> bool:
@@ -112,26 +120,28 @@ def _is_argument(s: Atom) -> bool:
 class Family:
     """``base + k * step`` for all ``k`` that the conditions allow."""
 
-    shape: Any
+    shape: Any  # of its members, without what is assumed of them
+    size: int  # how many of their integers are not those of assumptions
     base: tuple[int, ...]
     step: tuple[int, ...]
     counter: Linear
     period: int
+    path: Conditions = field(default_factory=Conditions)  # what is assumed of member k
 
     @property
     def k(self) -> Atom:
         """The atom of the counter."""
         return self.counter.parts[0][0]
 
-    def holds(self, carry: Sequence[Any], state: State, held: frozenset[Atom]) -> bool:
+    def holds(self, carry: Sequence[Any], state: State) -> bool:
         """True when a state is a member of this family for some later ``k``.
 
         The state may contain the counter itself. It is compared at several values of it: a shape equal to the family's
-        and integers that are affine in it, on the family's line.
+        and integers that are affine in it, on the family's line. It may assume more than the member does, not less.
         """
         images = []
         for value in (0, 1, 2, 5):
-            shape, numbers = canonical.freeze(carry, state, {self.k: value}, held)
+            shape, numbers = canonical.freeze(carry, state, {self.k: value}, None)
             if shape != self.shape:
                 return False
             images.append(numbers)
@@ -139,7 +149,10 @@ class Family:
         if None in ahead:
             return False
         first, slope = ahead[0], ahead[1] - ahead[0]  # type: ignore[operator]
-        return first >= 0 and slope >= 0 and ahead[2] == first + 2 * slope and ahead[3] == first + 5 * slope  # type: ignore[operator]
+        if first < 0 or slope < 0 or ahead[2] != first + 2 * slope or ahead[3] != first + 5 * slope:  # type: ignore[operator]
+            return False
+        later = {self.k: terms.add(terms.scale(self.counter, slope), first)}  # type: ignore[arg-type]
+        return all(state.path.decide(terms.substitute(fact, later)) is True for fact in self.path.facts())
 
     def _ahead(self, numbers: tuple[int, ...]) -> int | None:
         """The ``k`` for which the family has these integers; None if there is none."""
@@ -180,6 +193,27 @@ class _Loop:
     exits: list[Outcome] = field(default_factory=list)
     seen: dict[Any, dict[tuple[int, ...], list[Conditions]]] = field(default_factory=dict)
     heads: int = 0
+    contents: dict[Any, set[Any]] = field(default_factory=dict)
+    """Of each buffer, what it held at loop heads."""
+    forgotten: dict[Any, Term] = field(default_factory=dict)
+    """Each buffer's version when it was first forgotten."""
+
+    def forget_growing(self, iteration: Term, state: State) -> None:
+        """Forgets what is known of memory that holds something else at every head, such as a table being filled.
+
+        Its elements are unknown values from then on, others in each iteration, so that heads can repeat.
+        """
+        if self.short:
+            return
+        for buffer, content in state.cells.contents.items():
+            seen = self.contents.setdefault(buffer, set())
+            if len(seen) <= MOST_CONTENTS:
+                initial = content.initial
+                seen.add((len(content.values), None if initial is None else hash(initial.tobytes())))
+            if len(seen) > MOST_CONTENTS and (content.values or content.initial is not None):
+                state.cells.disturb(buffer)
+                first = self.forgotten.setdefault(buffer, content.version)
+                content.version = terms.add(first, terms.scale(iteration, VERSIONS_PER_ITERATION))
 
 
 class ForkingInterpreter(ProgramInterpreter):
@@ -355,7 +389,8 @@ class ForkingInterpreter(ProgramInterpreter):
         run = _Loop(test, step, short, held)
         work = deque([Head(carry, state)])
         while work:
-            head = work.popleft()  # earlier iterations first: what they assumed is joined before it is gone on with
+            # Earlier iterations first: what they assumed is joined before it is gone on with.
+            head = work.popleft()
             run.heads += 1
             if run.heads > MOST_HEADS:
                 raise OutOfBudget(
@@ -366,13 +401,14 @@ class ForkingInterpreter(ProgramInterpreter):
 
     def _visit(self, run: _Loop, head: Head) -> list[Head]:
         """Explores one head: exits are kept, the heads that follow returned."""
-        if head.family is not None and head.age > 0 and head.family.holds(head.carry, head.state, run.held):
+        run.forget_growing(head.carry[0], head.state)
+        if head.family is not None and head.age > 0 and head.family.holds(head.carry, head.state):
             return []
         shape, numbers = self._frozen(head.carry, head.state, None, run.held)
         if self._is_covered(run, shape, numbers, head.state):
             return []
         if not run.short and head.family is None:
-            family = self._family(head, shape, numbers)
+            family = self._family(run, head, shape, numbers)
             if family is not None:
                 widened = self._widened(run, head, family)
                 if widened is not None:
@@ -407,7 +443,7 @@ class ForkingInterpreter(ProgramInterpreter):
         explored.append(state.path)
         return False
 
-    def _family(self, head: Head, shape: Any, numbers: tuple[int, ...]) -> Family | None:
+    def _family(self, run: _Loop, head: Head, shape: Any, numbers: tuple[int, ...]) -> Family | None:
         history = head.history
         for p in range(1, LONGEST_PERIOD + 1):
             if len(history) < 2 * p:
@@ -418,7 +454,9 @@ class ForkingInterpreter(ProgramInterpreter):
             step = tuple(a - b for a, b in zip(numbers, one))
             if step == tuple(a - b for a, b in zip(one, two)):
                 counter = terms.element(COUNTER, (), self._next_fresh(), 0)
-                return Family(shape, numbers, step, counter, p)  # type: ignore[arg-type]
+                outline, own = self._frozen(head.carry, head.state, None, None)
+                family = Family(outline, len(own), numbers, step, counter, p)  # type: ignore[arg-type]
+                return replace(family, path=self._member(run, head, family)[1].path)
         return None
 
     def _widened(self, run: _Loop, head: Head, family: Family) -> Head | None:
@@ -449,7 +487,8 @@ class ForkingInterpreter(ProgramInterpreter):
         try:
             while work:
                 at = work.pop()
-                if at.age > 0 and family.holds(at.carry, at.state, run.held):
+                run.forget_growing(at.carry[0], at.state)
+                if at.age > 0 and family.holds(at.carry, at.state):
                     closing.append(at.state.path)
                     continue
                 if at.age >= 2 * family.period or len(work) > 64:

@@ -152,6 +152,7 @@ class _Session:
         self.live: dict[int, set[int]] = {}
         blocks.live_results(closed.jaxpr, [True] * len(closed.jaxpr.outvars), self.live)
         self.unknowns: dict[str, None] = {}
+        self.needs_steps = False
         self.assumptions: dict[str, None] = {}
         self.seen: list[findings.Seen] = []
         self.notes: list[findings.Seen] = []
@@ -218,6 +219,7 @@ class _Session:
         self.events += tracker.events
         self.assumptions.update(tracker.assumptions)
         self.unknowns.update(tracker.doubts)
+        self.needs_steps |= tracker.needs_steps
         self.kernels.update(dict.fromkeys(run.kernel_names, 0))
         for suspect in tracker.suspects:
             self._decide(suspect)
@@ -307,7 +309,7 @@ class _Session:
     # -- what depends on which step sees which block --
 
     def _run_blocks(self) -> None:
-        if not blocks.needs_steps(self.closed.jaxpr):
+        if not self.needs_steps and not blocks.needs_steps(self.closed.jaxpr):
             return
         runs, is_complete = self._paths(0, most=16, limit=60)
         if is_complete:
