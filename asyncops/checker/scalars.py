@@ -7,6 +7,7 @@ known, or None (not known, or not an integer). Arrays of one element are treated
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -316,9 +317,28 @@ def _evaluate_arrays(eqn: Any, args: tuple[Value, ...]) -> Value:
     moved = _MOVES.get(eqn.primitive)
     if moved is not None and len(arrays) == 1:
         return concrete(moved(arrays[0], eqn.params))
+    return concrete(_run_by_jax(eqn, arrays))
+
+
+_RUN: OrderedDict[Any, tuple[Any, np.ndarray]] = OrderedDict()
+"""What JAX answered last for an equation (kept alive, so that its id stays its own) and the bytes of its inputs."""
+MOST_KEPT = 2048
+
+
+def _run_by_jax(eqn: Any, arrays: list[np.ndarray]) -> np.ndarray:
+    """The equation on these arrays. Loops ask the same again and again, and JAX takes a millisecond each time."""
+    key = (id(eqn), *(a.tobytes() for a in arrays))
+    kept = _RUN.get(key)
+    if kept is not None:
+        return kept[1]
     with jax.ensure_compile_time_eval():
         result = eqn.primitive.bind(*arrays, **eqn.params)
-    return concrete(np.asarray(result[0] if eqn.primitive.multiple_results else result))
+    found = np.asarray(result[0] if eqn.primitive.multiple_results else result)
+    found.setflags(write=False)
+    _RUN[key] = (eqn, found)
+    if len(_RUN) > MOST_KEPT:
+        _RUN.popitem(last=False)
+    return found
 
 
 def _broadcast(x: np.ndarray, params: dict[str, Any]) -> np.ndarray:
