@@ -129,29 +129,41 @@ def names(fn):
     return fn.__name__
 
 
-def results(kind, traced, n):
-    """All bodies with loops of ``n`` iterations, plainly and in order, with their derivatives in one direction."""
+def results(kind, known, check_vma):
+    """A function of ``n``: all bodies with loops of ``n`` iterations, plainly and in order, and their derivatives in
+    one direction. ``known``: the number, where it is one when the program is compiled."""
 
-    def run(x, n_):
-        count = n_ if traced else n
+    def run(x, n):
+        count = n if known is None else known
         plain = [lambda x, b=b: b(kind, count, x) for b in BODIES]
         wrapped = [plain, [program_order(f) for f in plain]]
         return [[jax.jvp(f, (x,), (x * x,)) for f in fs] for fs in wrapped]
 
-    specs = {"in_specs": (P("x"), P()), "out_specs": P("x"), "check_vma": n % 2 == 1}
-    return jax.jit(jax.shard_map(run, mesh=mesh(4), **specs))(X, n)
+    specs = {"in_specs": (P("x"), P()), "out_specs": P("x"), "check_vma": check_vma}
+    compiled = jax.jit(jax.shard_map(run, mesh=mesh(4), **specs))
+    return lambda n: compiled(X, jnp.int32(n))
 
 
-@pytest.mark.parametrize("n", [0, 1, 4, 5])
 @pytest.mark.parametrize(
-    ("kind", "traced"),
-    [(fori, True), (scanned, False), (decided_by_data, True)],
-    ids=["unknown number", "scan", "decided by data"],
+    ("kind", "known", "check_vma"),
+    [
+        (fori, None, False),
+        (decided_by_data, None, True),
+        (scanned, 5, True),
+        pytest.param(scanned, 1, False, marks=pytest.mark.slow),
+        pytest.param(scanned, 0, False, marks=pytest.mark.slow),
+        pytest.param(scanned, 4, True, marks=pytest.mark.slow),
+        pytest.param(fori, None, True, marks=pytest.mark.slow),
+        pytest.param(decided_by_data, None, False, marks=pytest.mark.slow),
+    ],
+    ids=lambda p: getattr(p, "__name__", str(p)),
 )
-def test_right_for_every_number_of_iterations(kind, traced, n):
-    plain, ordered = results(kind, traced, n)
-    for body, a, b in zip(BODIES, plain, ordered, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=names(body))
+def test_right_for_every_number_of_iterations(kind, known, check_vma):
+    run = results(kind, known, check_vma)
+    for n in [0, 1, 2, 4, 5] if known is None else [known]:
+        plain, ordered = run(n)
+        for body, a, b in zip(BODIES, plain, ordered, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=f"{names(body)}, {n} iterations")
 
 
 def test_gradients_through_scans():
@@ -234,8 +246,16 @@ UNKNOWN = [with_loop(b, fori, None) for b in (ring, started_and_finished, carrie
 DATA = [with_loop(b, decided_by_data, 7) for b in (ring, started_and_finished, sends_what_it_computes)]
 
 
+def slow(*cases):
+    return [pytest.param(*(c if isinstance(c, tuple) else [c]), marks=pytest.mark.slow) for c in cases]
+
+
 @pytest.mark.tpu_compile
-@pytest.mark.parametrize("fn", [*ODD, *UNKNOWN, *DATA], ids=names)
+@pytest.mark.parametrize(
+    "fn",
+    [*ODD[3:6], *UNKNOWN[:2], DATA[1], *slow(*ODD[:3], ODD[6], *UNKNOWN[2:], DATA[0], DATA[2])],
+    ids=names,
+)
 def test_no_copies_in_loops_and_nothing_in_flight_is_moved(fn, scheduled):
     compiled = scheduled(fn)
     assert compiled.moved_in_flight() == []
@@ -308,21 +328,35 @@ QUEUES = [queue(depth, sends) for depth in (2, 3) for sends in (what_arrived, wh
 
 @pytest.mark.parametrize("kind", [fori, scanned, decided_by_data], ids=names)
 def test_queues_of_futures(kind):
-    numbers = [0, 3, 5] if kind is fori else [4]
+    numbers = [0, 1, 3, 5, 6] if kind is fori else [4]
+    bodies = QUEUES if kind is fori else QUEUES[:2]
 
-    def run(x, ns):
-        plain = [lambda x, b=b, n=n: b(kind, n, x) for b in QUEUES for n in (ns if kind is fori else numbers)]
+    def run(x, n):
+        n = n if kind is fori else numbers[0]
+        plain = [lambda x, b=b: b(kind, n, x) for b in bodies]
         return [[f(x) for f in plain], [program_order(f)(x) for f in plain]]
 
     mapped = jax.shard_map(run, mesh=mesh(4), in_specs=(P("x"), P()), out_specs=P("x"), check_vma=False)
-    plain, ordered = jax.jit(mapped)(X, [jnp.int32(n) for n in numbers])
-    for a, b in zip(plain, ordered, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    compiled = jax.jit(mapped)
+    for n in numbers:
+        for a, b in zip(*compiled(X, jnp.int32(n)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=f"{n} iterations")
 
 
 @pytest.mark.tpu_compile
-@pytest.mark.parametrize("body", QUEUES[:2], ids=names)
-@pytest.mark.parametrize(("kind", "n"), [(fori, None), (scanned, 9)], ids=["unknown number", "scan"])
+@pytest.mark.parametrize(
+    ("body", "kind", "n"),
+    [
+        (QUEUES[0], scanned, 9),
+        *slow(
+            (QUEUES[1], fori, None),
+            (QUEUES[1], scanned, 9),
+            (QUEUES[0], fori, None),
+            (QUEUES[2], scanned, 13),
+        ),
+    ],
+    ids=lambda p: getattr(p, "__name__", str(p)),
+)
 def test_queues_are_neither_copied_nor_moved(body, kind, n, scheduled):
     compiled = scheduled(with_loop(body, kind, n), (128, 128))
     assert compiled.moved_in_flight() == []

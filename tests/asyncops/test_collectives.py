@@ -23,6 +23,8 @@ from stateful.errors import FutureMismatchError, InvalidArgumentError
 from tests.asyncops.conftest import sharded
 
 ROOT = Path(__file__).resolve().parents[2]
+# Each example is compiled: few by day, many in the nightly profile.
+EXAMPLES = max(4, hypothesis.settings().max_examples // 10 if hypothesis.settings().max_examples > 100 else 0)
 
 
 def shift(by=1):
@@ -117,7 +119,13 @@ def everything(fn):
     return of_shards
 
 
-@pytest.mark.parametrize(("devices", "check_vma"), [(2, True), (3, False), (4, True), (8, False)])
+@pytest.mark.parametrize(
+    ("devices", "check_vma"),
+    [
+        (2, True),
+        *(pytest.param(*more, marks=pytest.mark.slow) for more in [(3, False), (4, True), (8, False)]),
+    ],
+)
 def test_results_and_derivatives_are_those_of_the_fused_operation(devices, check_vma):
     rng = np.random.default_rng(0)
     inputs, programs = [], []
@@ -138,14 +146,15 @@ def test_results_and_derivatives_are_those_of_the_fused_operation(devices, check
     name=st.sampled_from(sorted(CASES)),
     size=st.integers(1, 5),
     dtype=st.sampled_from([jnp.float32, jnp.bfloat16, jnp.complex64]),
+    more=st.lists(st.integers(1, 3), max_size=2),
     seed=st.integers(0, 99),
 )
-@hypothesis.settings(max_examples=10)
-def test_derivatives_over_an_axis_of_vmap(name, size, dtype, seed):
-    """Any number of "devices" on one: the axis is that of a vmap."""
+@hypothesis.settings(max_examples=EXAMPLES)
+def test_derivatives_over_an_axis_of_vmap(name, size, dtype, more, seed):
+    """Any number of "devices" on one, and any shape: the axis is that of a vmap."""
     ours, fused, shape = CASES[name]
     rng = np.random.default_rng(seed)
-    x, v = (jnp.asarray(rng.normal(size=(size, *shape(size))), dtype) for _ in range(2))
+    x, v = (jnp.asarray(rng.normal(size=(size, *shape(size), *more)), dtype) for _ in range(2))
     mapped = [jax.vmap(f, axis_name="x") for f in (ours, fused)]
     tolerances = {"rtol": 0.05, "atol": 0.05} if dtype == jnp.bfloat16 else {}
     values = [jax.jvp(f, (x,), (v,)) for f in mapped]
@@ -160,7 +169,7 @@ def test_derivatives_over_an_axis_of_vmap(name, size, dtype, seed):
     dtype=st.sampled_from([jnp.int32, jnp.int8, jnp.bool_, jnp.float16]),
     where=st.integers(0, 1),
 )
-@hypothesis.settings(max_examples=8)
+@hypothesis.settings(max_examples=EXAMPLES)
 def test_any_dtype_and_an_outer_vmap(name, dtype, where):
     ours, fused, shape = CASES[name]
     if dtype == jnp.bool_ and name.startswith("psum_scatter"):
