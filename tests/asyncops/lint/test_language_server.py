@@ -97,6 +97,21 @@ def test_columns_are_utf16(write: Write, tmp_path: Path, text: str) -> None:
     assert (found.range.start.character, found.range.end.character) == (10, 15)
 
 
+def test_steps_of_the_witness_can_be_followed(write: Write, tmp_path: Path) -> None:
+    write("kernels.py", "start()\nread()\n")
+    place = {"file": "kernels.py", "line": 2, "function": ""}
+    witness = [{"text": "starts", "location": {**place, "line": 1}}, {"text": "reads", "location": None}]
+    finding = {
+        "suppressed_by": None, "location": place, "witness": witness, "help": "", "related": [],
+        "message": "m", "severity": "error", "code": "AO201",
+    }  # fmt: skip
+    found = diagnostics_by_uri({"findings": [finding], "targets": []}, tmp_path, "x")
+    (shown,) = found[(tmp_path / "kernels.py").as_uri()]
+    assert [(r.message, r.location.range.start.line) for r in shown.related_information or ()] == [
+        ("1. starts", 0)
+    ]
+
+
 def test_a_failure_is_shown_where_it_happened(write: Write, tmp_path: Path) -> None:
     write("kernels.py", "raise TypeError\n")
     failure = {"message": "could not be loaded", "location": None, "traceback": ""}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 
+import jax
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -48,17 +49,21 @@ def suite(pytester: pytest.Pytester, request: pytest.FixtureRequest) -> pytest.P
     return pytester
 
 
-def run_suite(suite: pytest.Pytester, *options: str) -> pytest.RunResult:
+def run_suite(suite: pytest.Pytester, *options: str, apart: bool = False) -> pytest.RunResult:
+    """Runs the suite, in a process of its own if it is to be kept ``apart``: that starts JAX once more."""
     installed = {e.name for e in importlib.metadata.entry_points(group="pytest11")}
     plugin = () if "asyncops" in installed else ("-p", "asyncops.lint.pytest_plugin")
-    return suite.runpytest_subprocess(*plugin, *options)
+    if apart:
+        return suite.runpytest_subprocess(*plugin, *options)
+    jax.clear_caches()  # what has been traced before is not traced again
+    return suite.runpytest_inprocess(*plugin, *options)
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
 def test_findings_fail_the_test_that_traced_the_kernel(
     suite: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:
-    result = run_suite(suite, "--asyncops", *workers)
+    result = run_suite(suite, "--asyncops", *workers, apart=bool(workers))
     result.assert_outcomes(passed=2, failed=1, errors=1)
     result.stdout.fnmatch_lines_random(
         [
@@ -81,7 +86,7 @@ def test_off_it_does_nothing(suite: pytest.Pytester) -> None:
     suite.makeconftest(
         "import sys\ndef pytest_configure():\n    assert not {'jax', 'rich'} & set(sys.modules)\n"
     )
-    result = run_suite(suite)
+    result = run_suite(suite, apart=True)
     result.assert_outcomes(passed=4)
     result.stdout.no_fnmatch_line("*AO201*")
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 from tests.asyncops.lint.conftest import Run, Write
@@ -32,7 +33,8 @@ if __name__ == "__main__":
 
 @pytest.fixture(autouse=True)
 def program(write: Write) -> Path:
-    """The program as a script and as a module."""
+    """The program as a script and as a module; what JAX has traced before is traced again."""
+    jax.clear_caches()
     return write("program.py", PROGRAM)
 
 
@@ -50,28 +52,28 @@ def test_the_program_runs_and_the_report_follows_on_stderr() -> None:
     assert done.returncode == 1
 
 
-def test_a_clean_module() -> None:
-    done = asyncops("--format", "concise", "-m", "program", "a b")
+def test_a_clean_module(run: Run) -> None:
+    done = run("run", "--format", "concise", "-m", "program", "a b")
     assert done.stdout == "arguments ['a b']\n2.0\n"
     assert done.stderr == "no findings in 1 target, 1 kernel\n"
-    assert done.returncode == 0
+    assert done.exit_code == 0
 
 
-def test_a_program_that_fails_shows_its_own_traceback() -> None:
-    done = asyncops("program.py", "fail")
+def test_a_program_that_fails_shows_its_own_traceback(run: Run) -> None:
+    done = run("run", "program.py", "fail")
     assert "runpy" not in done.stderr
     assert "asyncops/lint" not in done.stderr
     assert done.stderr.startswith('Traceback (most recent call last):\n  File "')
     assert "program.py ended with ValueError: the program's own mistake" in done.stderr
-    assert done.returncode == 2
+    assert done.exit_code == 2
 
 
-def test_findings_are_shown_though_the_program_fails() -> None:
-    done = asyncops("--output-file", "out.json", "--format", "json", "program.py", "racy", "exit")
+def test_findings_are_shown_though_the_program_fails(run: Run) -> None:
+    done = run("run", "--output-file", "out.json", "--format", "json", "program.py", "racy", "exit")
     document = json.loads(Path("out.json").read_text())
     assert [f["code"] for f in document["findings"]] == ["AO201"]
     assert document["targets"][-1]["failure"]["message"] == "ended with exit status 7"
-    assert done.returncode == 2
+    assert done.exit_code == 2
 
 
 def test_a_missing_script(run: Run) -> None:

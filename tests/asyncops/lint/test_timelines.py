@@ -73,3 +73,11 @@ def test_every_step_of_a_witness_that_names_a_line_has_it(run: Run) -> None:
     (finding,) = json.loads(run("lint", "kernels.py", "--format", "json").stdout)["findings"]
     steps = [(step["text"], step["location"] and step["location"]["line"]) for step in finding["witness"]]
     assert [line for text, line in steps if "kernels.py:" in text] == [9, 10]
+
+
+def test_the_code_flow_leads_from_line_to_line(run: Run) -> None:
+    (result,) = json.loads(run("lint", "kernels.py", "--format", "sarif").stdout)["runs"][0]["results"]
+    steps = [step["location"] for step in result["codeFlows"][0]["threadFlows"][0]["locations"]]
+    regions = [step["physicalLocation"]["region"] for step in steps if "physicalLocation" in step]
+    assert [(r["startLine"], r["startColumn"], r["endColumn"]) for r in regions] == [(9, 5, 17), (10, 18, 26)]
+    assert result["locations"][0]["physicalLocation"]["region"] == regions[-1]
