@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # so that a che
 import jax
 
 jax.config.update("jax_num_cpu_devices", 8)
+jax.config.update("jax_pprint_use_color", False)  # escape codes are not legible everywhere
 
 from asyncops.compiled import operations
 from asyncops.compiled.checking import check_compiled
@@ -181,13 +182,40 @@ def _kind(instruction: Instruction, starts: set[str], dones: set[str]) -> str:
 
 
 def _short(instruction: Instruction, sites: Sites) -> str:
-    operands = ", ".join(f"%{name}" for name in instruction.operands)
-    places = [leaf for leaf in instruction.shape.leaves()]
-    shape = ", ".join(f"{leaf} in {leaf.place}" if leaf.size > 1 else str(leaf) for leaf in places[:4])
+    home = sites.home(instruction)
+    operands = ", ".join(_origin(name, home) for name in instruction.operands)
+    leaves = list(instruction.shape.leaves())
+    shape = ", ".join(map(_type, leaves[:4]))
     chain = [f.location for f in sites.chain(instruction) if f.location.file.startswith("cell ")]
     line = f"   # {chain[0].file}:{chain[0].line}" if chain else ""
-    shape = f"({shape})" if len(places) > 1 else shape
-    return f"%{instruction.name} = {instruction.opcode}({operands}) -> {shape}{line}"
+    what = "kernel" if operations.is_kernel(instruction) else instruction.opcode
+    return f"%{instruction.name} = {what}({operands}) -> {f'({shape})' if len(leaves) > 1 else shape}{line}"
+
+
+def _type(leaf: Any) -> str:
+    if leaf.is_semaphore:
+        return "semaphore"
+    return f"{leaf} in {leaf.place}" if leaf.size > 1 else str(leaf)
+
+
+def _origin(name: str, home: Any) -> str:
+    """An operand by the operation that made it: "start.1[2]" is the third result of %start.1."""
+    path = ""
+    while home is not None and (i := home.by_name.get(name)) is not None and i.operands:
+        if i.opcode not in ("get-tuple-element", *operations.PASS_THROUGH):
+            break
+        if i.opcode == "get-tuple-element":
+            path = f"[{i.index}]{path}"
+        inner = home.by_name.get(i.operands[0])
+        if i.opcode != "get-tuple-element" and inner is not None and inner.opcode == "tuple" and path:
+            index, _, rest = path[1:].partition("]")
+            name, path = inner.operands[int(index)], rest
+        else:
+            name = i.operands[0]
+    if home is not None and name in home.by_name and home.by_name[name].opcode == "parameter":
+        name = "argument" if home.is_entry else "carry"
+        return f"{name}{path}"
+    return f"%{name}{path}"
 
 
 def count(compiled: Any) -> dict[str, int]:
@@ -219,13 +247,17 @@ def colouring(fn: Callable[..., Any], *args: Any) -> Shown:
     """
     jaxpr = jax.make_jaxpr(fn)(*args).jaxpr
     body, carried = _loop_body(jaxpr)
-    classes = _Classes()
+    classes, names = _Classes(), _Classes()
     for eqn in body.eqns:
         for source, result in dict(eqn.params.get("input_output_aliases", ())).items():
             classes.join(eqn.invars[source], eqn.outvars[result])
+        if eqn.primitive.name == "optimization_barrier":  # the same values under other names
+            for source, result in zip(eqn.invars, eqn.outvars, strict=True):
+                names.join(source, result)
+                classes.join(source, result)
     for before, after in carried:
         classes.join(before, after)
-    return _coloured(body, classes)
+    return _coloured(body, classes, names)
 
 
 class _Classes:
@@ -264,34 +296,36 @@ def _loop_body(jaxpr: Any) -> tuple[Any, list[tuple[Any, Any]]]:
     return jaxpr, []
 
 
-def _coloured(body: Any, classes: _Classes) -> Shown:
-    names: dict[Any, tuple[str, str]] = {}
+def _coloured(body: Any, classes: _Classes, same: _Classes) -> Shown:
+    letters: dict[Any, tuple[str, str]] = {}
 
-    def name(value: Any) -> tuple[str, str]:
-        if hasattr(value, "val"):
-            return str(value.val), ""
+    def letter(value: Any) -> tuple[str, str]:
         key = classes.of(value)
-        if key not in names:
-            letter = chr(ord("A") + len(names))
-            names[key] = letter, _WHEEL[len(names) % len(_WHEEL)]
-        return names[key]
-
-    def is_array(value: Any) -> bool:
-        return getattr(value.aval, "size", 0) > 1 and not hasattr(value, "val")
+        if key not in letters:
+            letters[key] = chr(ord("A") + len(letters)), _WHEEL[len(letters) % len(_WHEEL)]
+        return letters[key]
 
     def listed(values: Any) -> list[tuple[str, str]]:
-        return [name(v) for v in values if is_array(v)]
+        return [letter(v) for v in values if _is_array(v)]
 
-    rows: list[tuple[list[tuple[str, str]], str, list[tuple[str, str]], str]] = []
-    rows.append((listed(body.invars), "enters", [], ""))
-    for eqn in body.eqns:
-        if any(map(is_array, (*eqn.outvars, *eqn.invars))) and eqn.primitive.name != "optimization_barrier":
+    rows: list[Any] = [(listed(body.invars), "enters", [], "")]
+    eqns = [e for e in body.eqns if e.primitive.name != "optimization_barrier"]
+    for n, eqn in enumerate(eqns):
+        if any(map(_is_array, (*eqn.outvars, *eqn.invars))):
             results, operands = listed(eqn.outvars), listed(eqn.invars)
-            same = [letter for n, (letter, _) in enumerate(results) if letter in [x for x, _ in results[:n]]]
-            clash = f"   <- two arrays in {same[0]} at once" if same else ""
+            twice = [x for k, (x, _) in enumerate(results) if x in [y for y, _ in results[:k]]]
+            later = {same.of(v) for e in eqns[n + 1 :] for v in e.invars if _is_array(v)}
+            in_place = [eqn.invars[k] for k in dict(eqn.params.get("input_output_aliases", ()))]
+            old = [letter(v)[0] for v in in_place if same.of(v) in later]
+            clash = f"   <- two arrays in {twice[0]} at once" if twice else ""
+            clash = clash or (f"   <- the {old[0]} from before is still wanted" if old else "")
             rows.append((results, _name(eqn), operands, clash))
     rows.append((listed(body.outvars), "leaves", [], ""))
     return _show_colours(rows)
+
+
+def _is_array(value: Any) -> bool:
+    return not hasattr(value, "val") and getattr(value.aval, "size", 0) > 1
 
 
 def _name(eqn: Any) -> str:
