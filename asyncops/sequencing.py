@@ -38,7 +38,7 @@ from asyncops.sharing import Roots, private, private_starts, shared
 from stateful._jax.calls import new_call
 from stateful._jax.inflight import is_handle, is_in_flight
 from stateful._jax.jaxprs import Literal
-from stateful._jax.rewriting import Environment, at_source_of, changed_bodies
+from stateful._jax.rewriting import Environment, at_source_of, changed_bodies, retrace
 from stateful.errors import InFlightMovedError
 from stateful.higher_order import Branch, Scan, ShardMap, While, normal_form, register_call
 
@@ -81,7 +81,7 @@ def order_called(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list
 
 # The rewrite happens when the program is lowered: derivatives and vmap see the program as it was written, and get an
 # order, and buffers for their loops, of their own.
-ordered_p = new_call("async_program_order", order)
+ordered_p = new_call("async_program_order", lambda jaxpr: retrace(jaxpr, order))
 register_call(ordered_p, "program_order", "call_jaxpr")
 
 

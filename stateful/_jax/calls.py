@@ -6,7 +6,7 @@ lowering but through ``jax.interpreters.mlir``; before, one has to register by h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,27 +16,17 @@ from jax._src.interpreters import ad, mlir, partial_eval
 from jax._src.state import discharge
 from jax.extend import linear_util
 
-from stateful._jax.jaxprs import ClosedJaxpr, open_jaxpr
-from stateful._jax.rewriting import Evaluate
+from stateful._jax.jaxprs import ClosedJaxpr
 
 _MADE_BY_JAX = hasattr(extend, "create_call_primitive")
 
 
-def new_call(name: str, run: Evaluate) -> Any:
-    """A call primitive; what ``run(jaxpr, consts, args)`` traces is lowered in place of the jaxpr that is called.
-
-    It is lowered in line: a rule that asks where an operand comes from sees beyond the call.
-    """
+def new_call(name: str, rewrite: Callable[[Any], Any]) -> Any:
+    """A call primitive; ``rewrite`` gives the closed jaxpr that is lowered in place of the one that is called."""
     primitive = extend.create_call_primitive(name) if _MADE_BY_JAX else _closed_call(name)  # pyright: ignore[reportAttributeAccessIssue]
 
     def lowering(ctx: Any, *operands: Any, call_jaxpr: Any, **_: Any) -> Any:
-        inner, consts = open_jaxpr(call_jaxpr)
-        split = 0 if consts else len(inner.constvars)
-
-        def in_line(*args: Any) -> list[Any]:
-            return run(inner, consts or args[:split], args[split:])
-
-        return mlir.lower_fun(in_line, multiple_results=True)(ctx, *operands)
+        return mlir.core_call_lowering(ctx, *operands, name=name, call_jaxpr=rewrite(call_jaxpr))
 
     mlir.register_lowering(primitive, lowering, cacheable=False)
     return primitive

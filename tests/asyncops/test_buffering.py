@@ -296,6 +296,18 @@ def test_without_the_decorator_a_loop_that_carries_a_future_is_refused(program, 
     assert isinstance(caught.value.__cause__ or caught.value, InFlightMovedError)
 
 
+@pytest.mark.tpu_compile
+def test_a_future_may_leave_our_loop_and_be_finished_outside(scheduled):
+    def program(x):
+        fut = asyncops.fori_loop(0, 6, lambda i, fut: start(done(fut)), start(x))
+        return done(fut)
+
+    for fn in (program, gradient(program)):
+        compiled = scheduled(fn, (128, 128), ordered=False)
+        assert compiled.moved_in_flight() == []
+        assert compiled.copies_in_loops() == []
+
+
 # -- queues of futures --------------------------------------------------------------------------------
 
 
