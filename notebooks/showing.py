@@ -42,9 +42,9 @@ _STYLE = """<style>
   text-align: left; white-space: pre-wrap; }
 .shown .code { display: block; padding: 0 .4em; border-radius: 3px; }
 .shown i { opacity: .75; }
-figure.shown { margin: 0; padding: 8px; border-radius: 6px; background: #ffffff; color: #1f2328; }
+figure.shown { margin: 0; padding: 8px; border-radius: 6px; background: #ffffff; color: #1f2328; overflow-x: auto; }
 figure.shown figcaption { font: 13px ui-sans-serif, system-ui, sans-serif; padding-top: 6px; }
-figure.shown svg { max-width: 100%; height: auto; }
+figure.shown svg { max-width: none; }
 @media (prefers-color-scheme: dark) { figure.shown { background: #0d1117; color: #e6edf3; } }
 </style>"""
 
