@@ -82,6 +82,7 @@ class State:
 
     open: dict[Flight, frozenset[Key]] = field(default_factory=dict)
     ended: dict[Key, tuple[Flight, Call]] = field(default_factory=dict)
+    parts: dict[tuple[Flight, Key], int] = field(default_factory=dict)  # what was waited for of a half
     finished: dict[Flight, Call] = field(default_factory=dict)
     kept: frozenset[Flight] = frozenset()
     uses: dict[Flight, tuple[Call, bool]] = field(
@@ -95,7 +96,7 @@ class State:
     def fork(self) -> State:
         """An independent copy."""
         return State(
-            dict(self.open), dict(self.ended), dict(self.finished), self.kept, dict(self.uses), dict(self.taken),
+            dict(self.open), dict(self.ended), dict(self.parts), dict(self.finished), self.kept, dict(self.uses), dict(self.taken),
             self.decisions, dict(self.choices), self.starts,
         )  # fmt: skip
 
@@ -103,6 +104,7 @@ class State:
         """The state behind branches after which the same copies are in flight as before."""
         result = self.fork()
         result.kept |= frozenset[Flight].intersection(*(s.kept for s in others))
+        result.parts = {k: max(s.parts.get(k, 0) for s in others) for s in others for k in s.parts}
         for state in others:
             result.kept |= frozenset(f for f in state.kept if f not in self.finished and f not in self.open)
             result.ended |= state.ended
@@ -134,6 +136,14 @@ class State:
             return
         del self.open[flight]
         self.finished[flight] = call
+
+    def leaves_some(self, flight: Flight, key: Key, amount: object) -> bool:
+        """Notes a wait for a part of a half; True where some of the half is left to wait for."""
+        whole = flight.waits[key]
+        if not isinstance(whole, int) or not isinstance(amount, int):
+            return False
+        waited = self.parts[flight, key] = self.parts.get((flight, key), 0) + amount
+        return waited < whole
 
     def is_reading(self, flight: Flight) -> bool:
         """True where the source may still be read."""

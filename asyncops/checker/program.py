@@ -105,6 +105,7 @@ class ProgramFacts:
     flights: dict[Flight, None] = field(default_factory=dict)
     second_dones: dict[SecondDone, None] = field(default_factory=dict)
     dropped: dict[Dropped, None] = field(default_factory=dict)
+    parts: dict[Flight, Call] = field(default_factory=dict)  # what waits for a part of it
     disturbed: dict[Disturbed, None] = field(default_factory=dict)
     carried: dict[Carried, None] = field(default_factory=dict)
     released: dict[Released, None] = field(default_factory=dict)
@@ -285,12 +286,15 @@ class _Walk:
                     )
                 ] = None
             return []
-        return self._wait_for_some(call, key, state)
+        return self._wait_for_some(call, key, waited.amount, state)
 
-    def _wait_for_some(self, call: Call, key: Key, state: State) -> list[Flight]:
+    def _wait_for_some(self, call: Call, key: Key, amount: object, state: State) -> list[Flight]:
         """A wait for a part, for several copies, or on a semaphore that is not known: whether one is missing is for
         the run of the kernels to say."""
         same = [(f, k) for f, keys in state.open.items() for k in keys if _may_be_same(k, key)]
+        if [k for _, k in same] == [key] and state.leaves_some(*same[0], amount):
+            self.facts.parts[same[0][0]] = call
+            return []
         for flight, k in same:
             state.finish(flight, [k], call)
             state.ended.pop(k, None)

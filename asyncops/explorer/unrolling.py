@@ -3,7 +3,7 @@
 A second way from kernels to events, so that the checker's can be held to it: nothing is symbolic, loops run trip by
 trip, and every device runs on its own. What an operation of a kernel does to memory comes from ``stateful``; the rest
 shares nothing with the checker. Left out, on purpose: the copies that ``pallas_call`` makes for block windows (a
-window is memory of its own, and right), and futures that leave a kernel.
+window is memory of its own, and right), and what XLA does to arrays between kernels.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from jax import lax
 
 from asyncops.checker.events import Access, Box, Copy, Core, Event, Mark, Program, Signal, Start, Wait
 from asyncops.explorer.arithmetic import Unknown, compute
@@ -50,6 +51,13 @@ class Root:
 
     def __str__(self) -> str:
         return f"{self.key}@{self.device}"
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array of the program that a kernel has made: the memory that it lies in."""
+
+    root: Root
 
 
 @dataclass
@@ -175,11 +183,13 @@ class _Run:
             return self._higher_order(eqn, form, value)
         if any(isinstance(value(v), View) for v in eqn.invars) or not signatures.is_known_pure(eqn.primitive):
             return self._effects(eqn, value)
+        if eqn.primitive in _PASSES_ON:
+            return [value(v) for v in eqn.invars]
         if eqn.primitive in _CONTEXT:
             return [np.int32(self._grid[_CONTEXT[eqn.primitive]][eqn.params["axis"]])]
         if eqn.primitive is p.axis_index:
             return [self._axis_index(eqn.params["axis_name"])]
-        return compute(eqn, [value(v) for v in eqn.invars])
+        return compute(eqn, [_number_or_none(value(v)) for v in eqn.invars])
 
     def _axis_index(self, names: Any) -> np.int32:
         place, index = self.mesh.place(self.device), 0
@@ -263,7 +273,8 @@ class _Run:
             self._grid = {"ids": tuple(ids[a] for a in axes), "sizes": tuple(grid[a] for a in axes)}
             self.body(static.jaxpr, refs)
         self.events.append(Mark("exit", enter.what, enter.memory, enter.semaphores))
-        return [None] * len(eqn.outvars)
+        results = refs[len(refs) - len(static.scratch) - len(eqn.outvars) :][: len(eqn.outvars)]
+        return [Array(_root(view)) for view in results]
 
     def _operands(self, form: ho.Kernel, value: Any) -> list[Any]:
         """A View for every Ref of the kernel."""
@@ -271,7 +282,11 @@ class _Run:
         found: list[Any] = []
         for k, atom in enumerate((*form.constants, *form.scalars, *form.inputs)):
             var = static.jaxpr.inputs[k]
-            found.append(self._whole((f"in{call}", k), ref_type(var.aval), value(atom)))
+            given = value(atom)
+            if isinstance(given, Array):
+                found.append(View.whole(given.root, ref_type(var.aval)))
+            else:
+                found.append(self._whole((f"in{call}", k), ref_type(var.aval), given))
         inputs = found[len(form.constants) + len(form.scalars) :]
         taken = {o: i for i, o in static.aliases.items()}
         for k in range(len(static.outputs)):
@@ -284,7 +299,9 @@ class _Run:
         return found
 
     def _entered(self, static: ho.KernelForm, refs: list[Any]) -> Mark:
-        own = refs[static.constants + static.scalar_prefetch :]
+        # A kernel that hands over a future leaves a copy in flight on its operands and results.
+        has_future = any(t.semaphore is not None for t in (*static.inputs, *static.outputs))
+        own = refs[len(refs) - len(static.scratch) :] if has_future else refs[_outer(static) :]
         memory, counts = _split([r for r in own if isinstance(r, View)])
         mark = Mark("enter", f"call{self._calls}", memory, counts)
         self._collective = static.collective_id
@@ -414,7 +431,17 @@ class _Run:
         self._cells[view.root] = data
 
 
-_SHARED = (MemorySpace.ANY, MemorySpace.HBM)
+_SHARED = (MemorySpace.ANY, MemorySpace.HBM, MemorySpace.SEMAPHORE)
+_PASSES_ON = {lax.optimization_barrier_p}
+
+
+def _outer(static: ho.KernelForm) -> int:
+    """How many operands belong to the program around the kernel, whenever it runs."""
+    return static.constants + static.scalar_prefetch
+
+
+def _number_or_none(value: Any) -> Any:
+    return None if isinstance(value, Array) else value
 
 
 def _root(view: View) -> Root:

@@ -11,7 +11,7 @@ import click
 from asyncops.bench.benchmark import Plan, run_plan
 from asyncops.bench.cases import all_pairs
 from asyncops.bench.outcomes import Outcome
-from asyncops.bench.results import Run
+from asyncops.bench.results import STORED, Run, load
 from asyncops.bench.scoring import TOOL
 from asyncops.bench.tables import disagreements, render
 from stateful.errors import InvalidArgumentError, LintUsageError
@@ -36,7 +36,9 @@ def bench(
         run = run_plan(plan, _Counter())
     except InvalidArgumentError as error:
         raise LintUsageError(str(error)) from error
-    text = render({run.versions["jax"]: run}, format_, width)
+    # With all kernels, beside what is stored of other versions of JAX.
+    runs = {} if only else load(STORED)
+    text = render(dict(sorted({**runs, run.versions["jax"]: run}.items())), format_, width)
     wrong = list(disagreements(_of(run), plan.pairs()))
     for line in wrong:
         click.echo(line, err=True)

@@ -42,11 +42,13 @@ def find_in_program(facts: ProgramFacts) -> Iterator[Finding]:
         flight, branch = dropped.flight, dropped.branch
         if branch is not None and facts.dropped_lines is not None and flight.line not in facts.dropped_lines:
             continue
+        part = facts.parts.get(flight)
         rest = "by no kernel of the program" if branch is None else "in one branch and not in the other"
+        rest = rest if part is None else "in part only"
         yield Finding(
             CODE,
             f"the copy that kernel {flight.call.name} leaves in flight is waited for {rest}",
-            (branch or flight.call).site,
+            (part or branch or flight.call).site,
             "wait for the copy on every path, or start it only where its result is wanted",
             lines(("the kernel that starts it", flight.call.location), ("the copy starts here", flight.line)),
             flight.subjects,

@@ -130,6 +130,40 @@ def inside_jit(x: Any) -> Any:
     return jax.jit(done)(*jax.jit(start)(x * 2))
 
 
+def done_in_part(source: Any, target: Any, sem: Any, rows: int) -> Any:
+    """Waits for so many rows of a copy."""
+
+    def kernel(source: Any, target: Any, sem: Any, _: Any) -> None:
+        part = target.at[pl.ds(0, rows)]
+        pltpu.make_async_copy(part, part, sem).wait()
+
+    return pl.pallas_call(
+        kernel, out_shape=pltpu.HBM(SHAPE, jnp.float32), in_specs=[ANY, ANY, SEM], out_specs=ANY,
+        input_output_aliases={1: 0}, compiler_params=pltpu.CompilerParams(has_side_effects=True), name="done_in_part",
+    )(source, target, sem)  # fmt: skip
+
+
+def finishes_half(x: Any) -> Any:
+    return done_in_part(*start(x * 2), SHAPE[0] // 2)
+
+
+def finishes_half_and_half(x: Any) -> Any:
+    source, target, sem = start(x * 2)
+    target = done_in_part(source, target, sem, SHAPE[0] // 2)
+    return done_in_part(source, target, sem, SHAPE[0] // 2)
+
+
+def finishes_half_in_each_branch(x: Any, flag: Any) -> Any:
+    source, target, sem = start(x * 2)
+    half = SHAPE[0] // 2
+    target = lax.cond(
+        flag > 0,
+        lambda: done_in_part(source, target, sem, half),
+        lambda: done_in_part(source, target, sem, half),
+    )
+    return done_in_part(source, target, sem, half)
+
+
 # -- AO502 --
 
 
@@ -255,6 +289,7 @@ WRONG = [
     (drops, (ARRAY,), "AO501"),
     (drops_in_a_branch, (ARRAY, FLAG), "AO501"),
     (drops_in_a_shard, (ARRAY,), "AO501"),
+    (finishes_half, (ARRAY,), "AO501"),
     (finishes_twice, (ARRAY,), "AO502"),
     (finishes_in_every_iteration, (ARRAY,), "AO502"),
     (finishes_in_a_branch_and_again, (ARRAY, FLAG), "AO502"),
@@ -262,6 +297,7 @@ WRONG = [
     (forgets_the_source, (ARRAY,), "AO503"),
     (reads_the_destination, (ARRAY,), "AO504"),
     (returns_a_future_from_a_branch, (ARRAY, FLAG), "AO504"),
+    (finishes_half_in_each_branch, (ARRAY, FLAG), "AO504"),
     (uses_what_was_taken_over, (ARRAY,), "AO506"),
     (starts_unmarked, (ARRAY,), "AO507"),
     (starts_equal_copies_unmarked, (ARRAY,), "AO507"),
@@ -269,6 +305,7 @@ WRONG = [
     (staggered(2, False), (ARRAY,), "AO508"),
 ]
 CLEAN = [
+    (finishes_half_and_half, (ARRAY,)),
     (finishes_in_both_branches, (ARRAY, FLAG)),
     (starts_in_both_branches, (ARRAY, FLAG)),
     (many_branches, (ARRAY, FLAG)),
