@@ -32,6 +32,7 @@ def from_plain(plain: Any) -> Outcome:
         kernels=tuple(KernelSummary(**kernel) for kernel in plain["kernels"]),
         seconds=float(plain["seconds"]),
         run=None if plain["run"] is None else _tracks(plain["run"]),
+        schedules=tuple(map(str, plain["schedules"])),
     )
 
 

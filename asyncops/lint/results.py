@@ -94,7 +94,7 @@ class Outcome:
     """One target after its check. Exactly one of ``verdict`` and ``failure`` is set.
 
     ``target`` is "file:name", as ``asyncops lint`` takes it; the file alone if it did not load. ``run`` is one run of
-    it, to be drawn.
+    it, to be drawn; ``schedules`` are pictures (SVG) of what the compiler made of it.
     """
 
     target: str
@@ -107,6 +107,7 @@ class Outcome:
     failure: Failure | None = None
     seconds: float = 0.0
     run: Tracks | None = None
+    schedules: tuple[str, ...] = ()
 
     @staticmethod
     def of_report(target: str, location: Location | None, report: Report, seconds: float) -> Outcome:
@@ -120,6 +121,7 @@ class Outcome:
             tuple(map(str, report.assumptions)),
             report.kernels,
             seconds=seconds,
+            schedules=tuple(s.to_svg() for s in getattr(report, "schedules", ()) if s.pairs),
         )
 
 

@@ -79,13 +79,15 @@ def _finding(finding: Finding) -> str:
 
 
 def _run(outcome: Outcome) -> str:
-    """One run of a target as a picture, right or wrong: what overlaps what."""
-    if outcome.run is None:
+    """A target in time, right or wrong: one run of it, or what the compiler made of it."""
+    pictures = [Timeline(outcome.run).to_svg()] if outcome.run else list(outcome.schedules)
+    if not pictures:
         return ""
-    head = f"{outcome.target}: {outcome.verdict}. One run of it"
+    what = "One run of it" if outcome.run else "Its schedule"
+    head = f"{outcome.target}: {outcome.verdict}. {what}"
     opened = " open" if outcome.verdict == "clean" else ""
-    picture = Timeline(outcome.run).to_svg()
-    return f"<details{opened}><summary>{escape(head)}</summary><figure>{picture}</figure></details>"
+    figures = "".join(f"<figure>{picture}</figure>" for picture in pictures)
+    return f"<details{opened}><summary>{escape(head)}</summary>{figures}</details>"
 
 
 def _failure(outcome: Outcome) -> str:

@@ -94,6 +94,33 @@ def test_with_the_compiler_itself(write: Write, run: Run, monkeypatch: pytest.Mo
     assert [target["verdict"] for target in document["targets"]] == ["clean", "clean"]
 
 
+OVERLAPPED = """\
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import PartitionSpec as P
+import asyncops
+
+def ring(x):
+    future = asyncops.ppermute_start(x, "x", [(i, (i + 1) % 4) for i in range(4)])
+    z = x + 1.0
+    return asyncops.ppermute_done(future) + z
+
+mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("x",))
+asyncops.lint_target(jax.ShapeDtypeStruct((4096, 1024), jnp.float32), name="ring")(
+    jax.shard_map(asyncops.program_order(ring), mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+)
+"""
+
+
+@pytest.mark.tpu_compile
+def test_the_report_shows_the_schedule(write: Write, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("libtpu", reason="the TPU compiler (libtpu, extra tpu) is not installed")
+    monkeypatch.setattr(asyncops, "check", session.check)
+    write("kernels.py", OVERLAPPED)
+    page = run("lint", "kernels.py", "--compile", "v5e:2x2", "--format", "html").stdout
+    assert "kernels.py:ring [v5e:2x2]: clean. Its schedule" in page
+    assert page.count("<svg ") == 1
+
+
 @pytest.mark.tpu_compile
 def test_a_topology_that_does_not_exist_is_named(
     write: Write, run: Run, monkeypatch: pytest.MonkeyPatch
