@@ -96,8 +96,8 @@ class State:
     def fork(self) -> State:
         """An independent copy."""
         return State(
-            dict(self.open), dict(self.ended), dict(self.parts), dict(self.finished), self.kept, dict(self.uses), dict(self.taken),
-            self.decisions, dict(self.choices), self.starts,
+            dict(self.open), dict(self.ended), dict(self.parts), dict(self.finished), self.kept, dict(self.uses),
+            dict(self.taken), self.decisions, dict(self.choices), self.starts,
         )  # fmt: skip
 
     def joined(self, others: list[State]) -> State:
