@@ -32,24 +32,47 @@ def cures_of(diagnostic: Diagnostic, source: SourceFile) -> list[Cure]:
 
 
 def _missing_wait(d: Diagnostic, tree: Tree) -> Iterator[Cure]:
-    """A wait below the start, after each statement of its block; where one stands too late, that one moved up."""
+    """A wait below the start, after each statement of its block, where none stands there."""
     line = _start_line(d)
     found = tree.block(line) if line else None
-    if found is None or d.location is None:
+    if found is None:
         return
     block, number = found
     wait = _wait_for(block[number], tree)
     if wait is None or not all(tree.has_own_lines(s) for s in block[number:]):
         return
-    late = next((s for s in block[number + 1 :] if isinstance(s, ast.Expr) and tree.text(s) == wait), None)
+    if any(isinstance(s, ast.Expr) and tree.text(s) == wait for s in block[number + 1 :]):
+        return
     for place in [s for s in block[number:] if not isinstance(s, (ast.Return, ast.Raise))][:_MOST_PLACES]:
-        if late is None:
-            yield Cure("adds a wait", (tree.insertion(place, wait),))
-        # Only over the use that is too early: further up it would cost overlap.
-        elif place.lineno < d.location.line < late.lineno:
+        yield Cure("adds a wait", (tree.insertion(place, wait),))
+
+
+def _late_wait(d: Diagnostic, tree: Tree) -> Iterator[Cure]:
+    """A wait that stands below the use which is too early, right above it. Further up it would cost overlap."""
+    found = tree.block(d.location.line) if d.location else None
+    if found is None:
+        return
+    block, number = found
+    use = block[number]
+    for late in block[number + 1 :][:_MOST_PLACES]:
+        if _is_wait(late) and tree.has_own_lines(late) and tree.has_own_lines(use):
             removed = Edit(tree.line_start(late), tree.line_end(late), "")
-            moved = tree.source.text[removed.start : removed.end]
-            yield Cure("moves the wait", (Edit(tree.line_end(place), tree.line_end(place), moved), removed))
+            at, moved = tree.line_start(use), tree.source.text[removed.start : removed.end]
+            ended = moved if moved.endswith("\n") else f"{moved}{tree.source.newline}"
+            yield Cure("moves the wait", (Edit(at, at, ended), removed))
+
+
+def _is_wait(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="wait" | "wait_send" | "wait_recv"))):
+            return True
+        case _:
+            return False
+
+
+def _too_early(d: Diagnostic, tree: Tree) -> Iterator[Cure]:
+    yield from _late_wait(d, tree)
+    yield from _missing_wait(d, tree)
 
 
 def _start_line(d: Diagnostic) -> int | None:
@@ -188,7 +211,9 @@ def _name(function: ast.expr) -> str:
 _MAKERS: dict[str, Callable[[Diagnostic, Tree], Iterator[Cure]]] = {
     "AO101": _missing_wait,
     "AO105": _wrong_semaphore,
-    "AO201": _missing_wait,
+    "AO201": _too_early,
+    "AO202": _late_wait,
+    "AO203": _late_wait,
     "AO507": _unmarked,
 }
 CURED = tuple(_MAKERS)

@@ -45,6 +45,20 @@ def kernel(x_hbm, o_ref, buf, sems):
     o_ref[...] = buf[...] * 2.0
     copy.wait()  # too late
 """
+IN_A_LOOP = """\
+@checked
+def kernel(x_hbm, o_ref, buf, sems):
+    def load(i):
+        rows = pl.ds(4 * i, 4)
+        return pltpu.make_async_copy(x_hbm.at[rows], buf.at[rows], sems.at[i])
+
+    load(0).start()
+    for i in range(2):
+        if i == 0:
+            load(1).start()
+        o_ref[4 * i : 4 * i + 4] = buf[4 * i : 4 * i + 4] * 2.0
+        load(i).wait()
+"""
 OTHER = """\
 @checked
 def kernel(x_hbm, o_ref, buf, sems):
@@ -125,6 +139,11 @@ CURED = {
         LATE,
         "    o_ref[...] = buf[...] * 2.0\n    copy.wait()  # too late\n",
         "    copy.wait()  # too late\n    o_ref[...] = buf[...] * 2.0\n",
+    ),
+    "a wait of a loop that comes too late": (
+        IN_A_LOOP,
+        "        o_ref[4 * i : 4 * i + 4] = buf[4 * i : 4 * i + 4] * 2.0\n        load(i).wait()\n",
+        "        load(i).wait()\n        o_ref[4 * i : 4 * i + 4] = buf[4 * i : 4 * i + 4] * 2.0\n",
     ),
     "a wait on the other semaphore": (OTHER, "sems.at[  1 ]", "sems.at[0]"),
     "a kernel that is not marked": (
