@@ -6,8 +6,9 @@ names it best is the primary one.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from asyncops.checker import rules
 from asyncops.checker.analysis import Analysis, Finding, lines
 from asyncops.checker.program import ProgramFacts
 from asyncops.checker.report import Diagnostic
-from asyncops.checker.witnesses import is_refuted, witness_of
+from asyncops.checker.witnesses import Exhibit, is_refuted, witness_of
 
 # The rule that tells most first. What merely follows from another defect (a rest on a semaphore) comes late.
 _PRIORITY = (
@@ -49,9 +50,25 @@ def findings_of(analysis: Analysis) -> list[Seen]:
     return list(seen.values())
 
 
-def findings_in_program(facts: ProgramFacts) -> list[Seen]:
-    """What the rules find in the program around its kernels."""
-    return [Seen(finding, None) for rule in rules.PROGRAM for finding in rule.find_in_program(facts)]
+def findings_in_program(facts: ProgramFacts, follow: Callable[[], ProgramFacts]) -> list[Seen]:
+    """What the rules find in the program around its kernels. ``follow``: follows the program once more."""
+    return [
+        Seen(dataclasses.replace(finding, evidence=_way_there(rule, finding, follow)), None)
+        for rule in rules.PROGRAM
+        for finding in rule.find_in_program(facts)
+    ]
+
+
+def _way_there(rule: Any, finding: Finding, follow: Callable[[], ProgramFacts]) -> Exhibit:
+    """The lines of the program on the way to a defect; the way is gone again, from the start, to confirm it."""
+    steps = tuple(f"{location}: {label}" for label, location in finding.related)
+    end = f"{finding.site.location}: {finding.message}"
+
+    def is_there() -> bool:
+        again = rule.find_in_program(follow())
+        return any((f.code, f.site.location) == (finding.code, finding.site.location) for f in again)
+
+    return Exhibit((*steps, end), is_there)
 
 
 def diagnose(found: Iterable[Seen]) -> list[Diagnostic]:
@@ -106,6 +123,9 @@ def _witness(group: Sequence[Seen]) -> tuple[Any, bool]:
     for seen in group:
         if seen.analysis is not None:
             return witness_of(seen.analysis, seen.finding)
+    for seen in group:
+        if isinstance(seen.finding.evidence, Exhibit):
+            return seen.finding.evidence, bool(seen.finding.evidence.replay().reproduced)
     return None, False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Container, Iterable, Sequence
@@ -188,10 +189,11 @@ class _Session:
         stuck = frozenset(
             s.finding.site.location for s in self.seen if s.finding.code in ("AO102", "AO103", "AO303")
         )
-        facts = program.program_facts(self.closed, ends if is_known else None, stuck)
+        follow = functools.partial(program.program_facts, self.closed, ends if is_known else None, stuck)
+        facts = follow()
         if not facts.is_complete:
             self.unknowns["not every path of the program around the kernels was followed"] = None
-        for seen in findings.findings_in_program(facts):
+        for seen in findings.findings_in_program(facts, follow):
             self.seen.append(seen)
             if seen.finding.code == "AO501":
                 for _, line in seen.finding.subjects:  # type: ignore[misc]
