@@ -15,6 +15,7 @@ Arithmetic is that of the integers: 32-bit overflow is outside the model.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -63,7 +64,7 @@ class Atom:
     def symbols(self) -> frozenset[Atom]:
         """The free symbols in it, itself included."""
         if self._symbols is None:
-            found = {self} if self.is_symbol else set()
+            found: set[Atom] = {self} if self.is_symbol else set()
             for argument in self.arguments:
                 found |= symbols(argument)
             self._symbols = frozenset(found)
@@ -554,11 +555,11 @@ def atoms(a: Any) -> Iterator[Atom]:
 def symbols(a: Any) -> set[Atom]:
     """The free symbols of a term or predicate."""
     if isinstance(a, Linear):
-        return set().union(*(atom.symbols for atom, _ in a.parts))
+        return set[Atom]().union(*(atom.symbols for atom, _ in a.parts))
     if isinstance(a, Comparison):
         return symbols(a.term)
     if isinstance(a, Junction):
-        return set().union(*(symbols(p) for p in a.parts))
+        return set[Atom]().union(*(symbols(p) for p in a.parts))
     return set()
 
 
@@ -642,12 +643,16 @@ def _defining_facts(atom: Atom) -> list[Term]:
     return []
 
 
-_EFFORT = [0]
+class _Effort(threading.local):
+    count = 0
+
+
+_EFFORT = _Effort()
 
 
 def effort() -> int:
-    """How many ranges of terms have been looked for so far: the same number for the same work on every machine."""
-    return _EFFORT[0]
+    """How many ranges of terms this thread has looked for so far: the same for the same work on every machine."""
+    return _EFFORT.count
 
 
 class Conditions:
@@ -716,7 +721,7 @@ class Conditions:
         return _tighter((low, high), (atom.low, atom.high))
 
     def _direction_range(self, direction: Direction, depth: int) -> Interval:
-        _EFFORT[0] += 1
+        _EFFORT.count += 1
         low: Bound = 0
         high: Bound = 0
         for atom, c in direction:

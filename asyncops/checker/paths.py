@@ -7,7 +7,6 @@ each untried alternative, depth first, within a budget.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,14 +17,32 @@ from stateful.terms import Conditions, Predicate
 
 
 class Patience:
-    """Processor seconds that a check may take to decide conditions; the longest checks of real kernels need few."""
+    """The work that a check may do on conditions over unknown values, in equations run and ranges of terms looked for.
 
-    def __init__(self, seconds: float):
-        self.until = time.process_time() + seconds
+    Counted, not timed: the same program gets the same answer on every machine.
+    """
+
+    def __init__(self, work: int):
+        self.left = work
+        self._seen = terms.effort()
+
+    def count(self, equations: int) -> None:
+        """So many equations were run."""
+        self.left -= equations
+
+    def share(self, parts: int) -> Patience:
+        """One of so many equal parts of what is left; what becomes of it is reported to :meth:`take_back`."""
+        return Patience(max(self.left, 0) // parts)
+
+    def take_back(self, given: Patience, was: int) -> None:
+        """A part that was given out with ``was`` left comes back: what it spent is spent."""
+        self.left, self._seen = self.left - (was - given.left), terms.effort()
 
     def spend(self) -> None:
-        """Raises :class:`OutOfBudget` when the time is over."""
-        if time.process_time() > self.until:
+        """Raises :class:`OutOfBudget` when the work is done."""
+        now = terms.effort()
+        self.left, self._seen = self.left - (now - self._seen), now
+        if self.left < 0:
             raise OutOfBudget(
                 "conditions on unknown values were followed for as long as a check may take; give the scalar arguments "
                 "and values=True"

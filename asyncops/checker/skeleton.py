@@ -397,6 +397,7 @@ class Interpreter:
     def __init__(self, policy: Policy, machine: Machine, memory: Memory, compiler: Compiler):
         self.policy, self.machine, self.memory, self.compiler = policy, machine, memory, compiler
         self.steps_left = 5_000_000
+        self.patience = getattr(policy, "patience", None)
         self._fresh = 0
         # The nearest equation around with a line of the user's: JAX traces the bodies of its own helpers without one.
         self.enclosing: tuple[Location | None, tuple[Location, ...]] = (None, ())
@@ -418,6 +419,8 @@ class Interpreter:
         self.steps_left -= len(steps) - i
         if self.steps_left < 0:
             raise OutOfBudget("too many steps")
+        if self.patience is not None:
+            self.patience.count(len(steps) - i)
         while i < len(steps):
             step, results = steps[i]
             try:
