@@ -31,10 +31,10 @@ from stateful.errors import InvalidArgumentError, UnmodelledError
 from stateful.terms import Conditions
 
 MOST_COMBINATIONS = 64
-MOST_SECONDS = 6.0
-"""Processor seconds for following conditions on unknown values."""
-SECONDS_TO_DECIDE = 1.5
-"""Seconds after that in which values are still looked for."""
+MOST_WORK = 300_000
+"""Work for following conditions on unknown values (see :class:`~asyncops.checker.paths.Patience`)."""
+WORK_TO_DECIDE = MOST_WORK // 4
+"""Work after that in which values are still looked for."""
 LARGEST_ENTRY = 16
 """A finding rests on small values of what is read from memory: flags, counts, first indices. Where only larger ones
 show it (a length, say), no caller may pass them, since the arrays could not hold so much: then it is said which."""
@@ -161,7 +161,7 @@ class _Session:
         self.kernels: dict[str, int] = {}
         self.decided: set[Any] = set()
         self.undecided: dict[Any, str] = {}
-        self.patience = paths.Patience(MOST_SECONDS)
+        self.patience = paths.Patience(MOST_WORK)
 
     def run(self) -> None:
         """The kernels, then the program around them."""
@@ -243,8 +243,7 @@ class _Session:
         if sensible is None:
             self.assumptions[doubted] = None
             return
-        in_time = time.process_time() < self.patience.until + SECONDS_TO_DECIDE
-        model = terms.find_model(sensible, budget=2000 if in_time else 1)
+        model = terms.find_model(sensible, budget=2000 if self.patience.left > -WORK_TO_DECIDE else 1)
         if model is None:
             self.undecided.setdefault(
                 suspect.key, f"no values were found for which {_text(suspect)} happens, nor excluded"
@@ -322,22 +321,21 @@ class _Session:
 
     def _paths(self, device: int, slot: int = 0, most: int = 64, limit: int = 100) -> tuple[list[Run], bool]:
         """The runs of a core of a device, and whether they are all there are."""
+        patience = self.patience.share(self.devices - device)
+        given = patience.left
         try:
             run = lambda policy: self._one(device, slot, policy)  # noqa: E731
-            runs, complete = paths.explore_paths(run, most, limit, self._share(device))
+            runs, complete = paths.explore_paths(run, most, limit, patience)
         except (Unmodelled, OutOfBudget, terms.TermTooLargeError) as e:
             self.unknowns[str(e) or "a scalar expression grew too large to be followed"] = None
             return [], False
+        finally:
+            self.patience.take_back(patience, given)
         if not complete:
             self.unknowns["not every path through conditions on unknown values was followed step by step"] = (
                 None
             )
         return runs, complete
-
-    def _share(self, device: int) -> paths.Patience:
-        """The time for the paths of a device: what is left, shared with the devices after it."""
-        left = self.patience.until - time.process_time()
-        return paths.Patience(max(left, 0.0) / (self.devices - device))
 
     def _one(
         self, device: int, slot: int, policy: paths.PathPolicy, given: Conditions | None = None,
