@@ -60,6 +60,7 @@ __all__ = [
     "WaitCopy",
     "is_known_pure",
     "is_remote",
+    "is_to_others",
     "operations",
     "register_effects",
 ]
@@ -124,6 +125,17 @@ def is_remote(eqn: Any) -> bool:
     if eqn.primitive is p.semaphore_signal:
         return jax.tree.unflatten(eqn.params["args_tree"], eqn.invars)[3] is not None
     return False
+
+
+def is_to_others(eqn: Any) -> bool:
+    """True for an operation that may reach or wait for another core or device, or name what they share."""
+    if (
+        eqn.primitive is p.semaphore_signal
+        and jax.tree.unflatten(eqn.params["args_tree"], eqn.invars)[4] is not None
+    ):
+        return True
+    shared = (p.get_barrier_semaphore, p.sparse_core("barrier_p"), p.sparse_core("fetch_and_add_p"))
+    return is_remote(eqn) or any(eqn.primitive is x for x in shared if x is not None)
 
 
 # -- the machinery -------------------------------------------------------------------------------------------

@@ -91,7 +91,14 @@ class Analysis:
     @cached_property
     def doubtful_races(self) -> tuple[Race, ...]:
         """Pairs of uses that would race if they share memory, which is not known."""
-        return tuple(r for r in self._candidates if not self._surely_meet(r))
+        return tuple(r for r in self._candidates if not self._surely_meet(r) and not _is_scattered(r))
+
+    @cached_property
+    def promises(self) -> tuple[str, ...]:
+        """What is taken for granted of copies that scatter: different indices name different places."""
+        found = (r for r in self._candidates if not self._surely_meet(r) and _is_scattered(r))
+        what = "different indices of what is scattered name different places"
+        return tuple(dict.fromkeys(f"{what} ({_places(r)})" for r in found))
 
     def _surely_meet(self, race: Race) -> bool:
         if not surely_overlap(race.first.box, race.second.box):
@@ -256,6 +263,16 @@ class Analysis:
             for i, event in enumerate(core.events):
                 if isinstance(event, Mark) and event.kind == kind:
                     yield Point(c, i), event
+
+
+def _is_scattered(race: Race) -> bool:
+    """True where two copies write where their indices say: a caller keeps these apart, or leaves it to chance."""
+    both = race.first, race.second
+    return all(u.write and u.copy is not None and u.copy.indices and not u.box.exact for u in both)
+
+
+def _places(race: Race) -> str:
+    return " and ".join(dict.fromkeys(str(u.site.location) for u in (race.first, race.second)))
 
 
 # -- words ------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from asyncops.checker import pipelines, scalars
-from asyncops.checker.cores import Station, is_first, owner, stations
+from asyncops.checker.cores import Station, any_station, is_first, owner, stations
 from asyncops.checker.events import Location, Site
 from asyncops.checker.memory import Buffer, Cells
 from asyncops.checker.parallel import parallel_axes
@@ -71,6 +71,13 @@ class KernelInterpreter(Interpreter):
         {}
     )  # per kernel equation, the results that are used
 
+    cores_are_symbols = False  # one run stands for every core of a mesh
+
+    @cached_property
+    def stations_of(self) -> dict[int, Station]:
+        """The core that ran each call of a kernel over a mesh of cores."""
+        return {}
+
     @cached_property
     def kernel_names(self) -> dict[str, None]:
         """The kernels that were run, in order."""
@@ -89,7 +96,9 @@ class KernelInterpreter(Interpreter):
         outer_place, everybody = state.place, stations(static)
         takes_part = state.place.slot < max(1, len(everybody))
         if everybody:
-            call.station = everybody[state.place.slot if takes_part else 0]
+            number = state.place.slot if takes_part else 0
+            call.station = any_station(static, call.number) if self.cores_are_symbols else everybody[number]
+            self.stations_of[call.number] = call.station
             state.place = call.station.seen_from(state.place)
         live = self.live_results.get(id(eqn), range(len(eqn.outvars)))
         call.unused = frozenset(i for i in range(len(eqn.outvars)) if i not in live)
@@ -137,7 +146,7 @@ class KernelInterpreter(Interpreter):
     def marked(self, buffers: Sequence[Buffer], state: State) -> Sequence[Buffer]:
         """What cores share, the first of them tells of."""
         call, core = state.call, state.place.core
-        if core is None or call is None or call.station is None:
+        if core is None or call is None or call.station is None or self.cores_are_symbols:
             return buffers
         everybody = stations(call.form)
         return [b for b in buffers if b.core == core or is_first(call.station, b.core, everybody)]

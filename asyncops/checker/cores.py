@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,16 @@ from jax import lax
 
 from asyncops.checker.skeleton import Place, bodies_of
 from stateful import higher_order as ho
-from stateful.types import MemorySpace, RefType
+from stateful import signatures, terms
+from stateful._jax import jaxprs
+from stateful.types import MemorySpace, RefType, ref_type
 
 TENSOR_CORE, SCALAR_SUBCORE, VECTOR_SUBCORE = "tc", "sc_scalar_subcore", "sc_vector_subcore"
 _WORDS = {TENSOR_CORE: "TensorCore", SCALAR_SUBCORE: "scalar subcore", VECTOR_SUBCORE: "vector subcore"}
 _OF_THE_DEVICE = {MemorySpace.HBM, MemorySpace.ANY, MemorySpace.HOST, MemorySpace.DEFAULT}
+_SHARED = {MemorySpace.HBM, MemorySpace.ANY, MemorySpace.HOST, MemorySpace.VMEM_SHARED}
+CORE_INDEX = "core index"
+"""What the index of a core is called where it may be any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +68,15 @@ class Station:
     axes: tuple[tuple[str, int, int], ...]
 
     @property
+    def asked(self) -> tuple[int, ...]:
+        """Which of the axes the program asks its index along."""
+        names = asked_axes(self.program.body.jaxpr)
+        return tuple(d for d, (name, _, _) in enumerate(self.axes) if name in names)
+
+    @property
     def told_apart(self) -> tuple[int, ...]:
         """The index along the axes that the program asks for: cores that agree in it do the same."""
-        asked = asked_axes(self.program.body.jaxpr)
-        return tuple(i for name, i, _ in self.axes if name in asked)
+        return tuple(self.axes[d][1] for d in self.asked)
 
     def seen_from(self, place: Place) -> Place:
         """The place inside the kernel, from the place of the program that calls it."""
@@ -110,6 +120,66 @@ def stations(form: Any) -> list[Station]:
             axes = tuple((name, int(i), size) for (name, size), i in zip(program.axes, index))
             found.append(Station(program, Core(program.core, tuple(map(int, index))), axes))
     return found
+
+
+def any_station(form: Any, call: int) -> Station:
+    """A core of a kernel with one program, whichever: its index along each axis is a symbol."""
+    (program,) = form.programs
+    axes = tuple(
+        (name, terms.symbol(f"{CORE_INDEX} {name} in call {call}", 0, size - 1) if size > 1 else 0, size)
+        for name, size in program.axes
+    )
+    return Station(program, Core(program.core), axes)  # type: ignore[arg-type]
+
+
+def number_of(station: Station, model: Mapping[Any, int]) -> int:
+    """The number of the core that :func:`any_station` is with these values of its symbols."""
+    number = 0
+    for _, index, size in station.axes:
+        number = number * size + (index if isinstance(index, int) else model.get(index.parts[0][0], 0))
+    return number
+
+
+def are_independent(jaxpr: Any) -> bool:
+    """True where no core of a kernel over a mesh of cores has to do with another but through memory of the device."""
+    for eqn in jaxpr.eqns:
+        form = ho.normal_form(eqn)
+        if isinstance(form, ho.Kernel):
+            if is_meshed(form.form) and not _is_independent(form.form):
+                return False
+        elif form is not None and not all(are_independent(b.jaxpr) for b in bodies_of(form)):
+            return False
+    return True
+
+
+def _is_independent(form: Any) -> bool:
+    if len(form.programs) != 1:
+        return False
+    own = all(t.space not in _SHARED or t.semaphore for t in form.scratch)
+    return own and not _speaks(form.programs[0].body.jaxpr)
+
+
+def _speaks(jaxpr: Any) -> bool:
+    for eqn in jaxpr.eqns:
+        form = ho.normal_form(eqn)
+        if isinstance(form, ho.Scoped | ho.RunState) and _shares(form):
+            return True
+        if form is not None:
+            if any(_speaks(b.jaxpr) for b in bodies_of(form)):
+                return True
+        elif signatures.is_to_others(eqn) or (
+            eqn.outvars
+            and jaxprs.is_ref(eqn.outvars[0].aval)
+            and ref_type(eqn.outvars[0].aval).space in _SHARED
+        ):
+            return True
+    return False
+
+
+def _shares(form: Any) -> bool:
+    types = form.allocations if isinstance(form, ho.Scoped) else form.types
+    along = form.collective_axes if isinstance(form, ho.Scoped) else ()
+    return bool(along) or any(t.space in _SHARED and t.semaphore is None for t in types)
 
 
 def most_cores(jaxpr: Any) -> int:

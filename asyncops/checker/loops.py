@@ -19,6 +19,7 @@ from typing import Any
 
 from asyncops.checker import canonical, pipelines, scalars
 from asyncops.checker.calls import KernelCall
+from asyncops.checker.cores import CORE_INDEX
 from asyncops.checker.devices import ProgramInterpreter
 from asyncops.checker.parallel import parallel_axes
 from asyncops.checker.paths import Patience
@@ -26,7 +27,7 @@ from asyncops.checker.skeleton import ArrayValue, Outcome, OutOfBudget, PathEnds
 from asyncops.checker.tables import COUNTER
 from asyncops.checker.tracking import Tracker, rebased
 from stateful import terms
-from stateful.terms import Atom, Comparison, Conditions, Linear, Predicate, Term
+from stateful.terms import Atom, Comparison, Conditions, Junction, Linear, Predicate, Term
 
 MOST_HEADS = 100_000
 MOST_FORKS = 4000
@@ -37,6 +38,7 @@ MOST_CONTENTS = 40  # different contents of one buffer at the heads of a loop; m
 VERSIONS_PER_ITERATION = 1 << 20  # of one buffer's contents: more than an iteration has stores
 MOST_VARIANTS = 6
 """Sets of assumptions under which one state is explored before they are joined."""
+MOST_FAILURES = 6
 SHORT_LOOP = 8
 """Loops of so few iterations are run as they are."""
 
@@ -113,7 +115,7 @@ def _is_choice(fact: Any) -> bool:
 
 def _is_argument(s: Atom) -> bool:
     """True for values that come from outside; loop counters of families do not."""
-    return not s.text.startswith(COUNTER)
+    return not s.text.startswith((COUNTER, CORE_INDEX))
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,6 +217,13 @@ class _Loop:
                 first = self.forgotten.setdefault(buffer, content.version)
                 content.version = terms.add(first, terms.scale(iteration, VERSIONS_PER_ITERATION))
 
+    failures: int = 0
+    """Families that did not close."""
+
+    def is_promising(self) -> bool:
+        """False where families have failed so often that only now and then another is tried."""
+        return self.failures < MOST_FAILURES or self.heads % (self.failures * LONGEST_PERIOD) == 0
+
 
 class ForkingInterpreter(ProgramInterpreter):
     """Follows every path of one device; its machine is a :class:`~asyncops.checker.tracking.Tracker`."""
@@ -237,6 +246,19 @@ class ForkingInterpreter(ProgramInterpreter):
             else:
                 kept[key] = (values, state)
         return list(kept.values())
+
+    def select(self, eqn: Any, args: tuple[Any, ...], state: State) -> list[Outcome]:
+        """A choice that the loop's own progress decides (is this the last step?) is one between paths."""
+        which, *cases = args
+        if isinstance(which, Linear | Comparison | Junction) and all(map(scalars.is_scalar, cases)):
+            predicate = scalars.as_predicate(which)
+            known = predicate if isinstance(predicate, bool) else state.path.decide(predicate)
+            if known is None and not any(map(_is_argument, terms.symbols(predicate))):
+                sides = self.decide(state, predicate)
+                return [((cases[int(answer)],), s) for answer, s in sides]
+            if known is not None:
+                args = (int(known), *cases)
+        return super().select(eqn, args, state)
 
     work_left = MOST_WORK
 
@@ -407,12 +429,13 @@ class ForkingInterpreter(ProgramInterpreter):
         shape, numbers = self._frozen(head.carry, head.state, None, run.held)
         if self._is_covered(run, shape, numbers, head.state):
             return []
-        if not run.short and head.family is None:
+        if not run.short and head.family is None and run.is_promising():
             family = self._family(run, head, shape, numbers)
             if family is not None:
                 widened = self._widened(run, head, family)
                 if widened is not None:
                     return [widened]
+                run.failures += 1
         history = (*head.history, (shape, numbers))[-2 * LONGEST_PERIOD :]
         return self._advance(run, head, history)
 
@@ -480,7 +503,7 @@ class ForkingInterpreter(ProgramInterpreter):
 
     def _probe(self, run: _Loop, head: Head, family: Family) -> list[Predicate] | None:
         """Runs one period from the family without keeping what it shows: the bounds on its counter, None if open."""
-        saved = list(self.machine.suspects), dict(self.machine.suspect_keys)
+        back = self.machine.checkpoint()
         trial = _Loop(run.test, run.step, run.short, run.held)
         carry, state = self._member(run, head, family)
         work, closing = [Head(carry, state, (), family, 0)], []
@@ -495,7 +518,7 @@ class ForkingInterpreter(ProgramInterpreter):
                     return None
                 work += self._advance(trial, at, ())
         finally:
-            self.machine.suspects[:], self.machine.suspect_keys = saved[0], saved[1]
+            back()
         return _bounds_of(closing, family) if closing else None
 
     def _solved(self, run: _Loop, carry: tuple[Any, ...], state: State) -> Outcome:

@@ -14,9 +14,9 @@ from typing import Any
 
 import jax
 
-from asyncops.checker import blocks, events, findings, loops, paths, program, recording, tracking
+from asyncops.checker import blocks, events, findings, footprints, loops, paths, program, recording, tracking
 from asyncops.checker.analysis import Analysis, Finding, name_of
-from asyncops.checker.cores import most_cores
+from asyncops.checker.cores import are_independent, most_cores, number_of
 from asyncops.checker.devices import ProgramInterpreter, Topology
 from asyncops.checker.events import Location
 from asyncops.checker.memory import Cells, Memory
@@ -35,6 +35,7 @@ MOST_WORK = 300_000
 """Work for following conditions on unknown values (see :class:`~asyncops.checker.paths.Patience`)."""
 WORK_TO_DECIDE = MOST_WORK // 4
 """Work after that in which values are still looked for."""
+MOST_MEETINGS = 4  # pairs of cores that are looked at before all of them are
 LARGEST_ENTRY = 16
 """A finding rests on small values of what is read from memory: flags, counts, first indices. Where only larger ones
 show it (a length, say), no caller may pass them, since the arrays could not hold so much: then it is said which."""
@@ -159,6 +160,8 @@ class _Session:
         self.notes: list[findings.Seen] = []
         self.events = 0
         self.kernels: dict[str, int] = {}
+        self.footprints: dict[Any, footprints.Footprint] = {}
+        self.stations_of: dict[int, Any] = {}
         self.decided: set[Any] = set()
         self.undecided: dict[Any, str] = {}
         self.patience = paths.Patience(MOST_WORK)
@@ -175,12 +178,65 @@ class _Session:
         if self.devices == 1 and self.cores == 1:
             self._run_forking()
             self._run_blocks()
+            if self._is_open() and not self.seen:
+                self._run_steps()
             return
-        per_device = [self._paths(d, c)[0] for d in range(self.devices) for c in range(self.cores)]
-        if any(not runs for runs in per_device):
+        if self.devices == 1 and are_independent(self.closed.jaxpr) and self._run_apart():
             return
-        for combination in self._combinations(per_device):
-            self._analyse(combination)
+        self._run_together([(d, c) for d in range(self.devices) for c in range(self.cores)])
+
+    def _is_open(self) -> bool:
+        """True where something was not followed or decided; what the program around kernels decides is not open."""
+        return bool(self.unknowns) or any(key[0] != "dropped" for key in self.undecided)
+
+    def _settle(self) -> None:
+        """Forgets what was not decided: it is decided otherwise."""
+        self.undecided = {key: why for key, why in self.undecided.items() if key[0] == "dropped"}
+
+    def _run_steps(self) -> None:
+        """Every path step by step, where that can be done: what loops left open is decided then."""
+        before = dict(self.unknowns)
+        self.unknowns.clear()
+        runs, is_complete = self._paths(0, most=16, limit=60)
+        if is_complete and runs:
+            for run in runs:
+                self._analyse((run,))
+        if is_complete and not self.unknowns:
+            self._settle()
+        else:
+            self.unknowns = before if not is_complete else {**before, **self.unknowns}
+
+    def _run_apart(self) -> bool:
+        """Cores that do not speak to each other: one run for all, or one for each where which it is decides too much;
+        then those that touch common memory, step by step. True if that decides."""
+        found = self._footprints([None])
+        if found is None:
+            found = self._footprints(range(self.cores))
+        if found is None:
+            return bool(self.seen)
+        self._run_blocks()
+        before = len(self.seen)
+        for meeting in found[:MOST_MEETINGS]:
+            self._run_together([(0, core) for core in meeting.cores])
+        return not found or len(self.seen) > before
+
+    def _footprints(self, cores: Iterable[int | None]) -> list[footprints.Meeting] | None:
+        """Where cores may touch common memory; None where a run could not be followed or decided."""
+        self.footprints.clear()
+        for core in cores:
+            self._run_forking(core)
+            if self._is_open():
+                self.unknowns.clear()
+                self._settle()
+                return None
+        return footprints.meetings(list(self.footprints.values()))
+
+    def _run_together(self, threads: list[tuple[int, int]]) -> None:
+        """These cores of these devices, step by step, on all combinations of their paths."""
+        runs = [self._paths(device, core)[0] for device, core in threads]
+        if all(runs):
+            for combination in self._combinations(runs):
+                self._analyse(combination)
 
     def _look_around(self) -> None:
         """What becomes of the copies that kernels leave in flight."""
@@ -201,14 +257,17 @@ class _Session:
 
     # -- one device: every path, loops to their fixpoint --
 
-    def _run_forking(self) -> None:
+    def _run_forking(self, core: int | None = None) -> None:
+        """One core, or any core of a mesh where ``core`` is None."""
         policy = loops.ForkPolicy(patience=self.patience)
         topology = Topology(policy)
-        tracker = tracking.Tracker(self.memory, policy, topology)
+        kind = tracking.Tracker if self.cores == 1 else footprints.FootprintTracker
+        tracker = kind(self.memory, policy, topology)
         topology.machine = tracker
         run = loops.ForkingInterpreter(policy, tracker, self.memory, self.compiler)
+        run.cores_are_symbols = self.cores > 1 and core is None
         self._set_up(run)
-        states = [State(Place(0), Cells(), Conditions(), tracking.Flight())]
+        states = [State(Place(0, slot=core or 0), Cells(), Conditions(), tracking.Flight())]
         try:
             for _ in range(self.calls):
                 states = [s for start in states for s in self._run_program(run, start)]
@@ -223,6 +282,9 @@ class _Session:
         self.unknowns.update(tracker.doubts)
         self.needs_steps |= tracker.needs_steps
         self.kernels.update(dict.fromkeys(run.kernel_names, 0))
+        self.stations_of = run.stations_of
+        if isinstance(tracker, footprints.FootprintTracker):
+            self.footprints.update({(core, *key): f for key, f in tracker.footprints.items()})
         for suspect in tracker.suspects:
             self._decide(suspect)
         tracker.suspects.clear()
@@ -269,6 +331,8 @@ class _Session:
             self.undecided.pop(suspect.key, None)
         elif analysis.doubtful_races:
             self.undecided.setdefault(suspect.key, _doubt(analysis))
+        elif analysis.promises:
+            self.assumptions.update(dict.fromkeys(analysis.promises))
         else:
             self.undecided.setdefault(suspect.key, f"{_text(suspect)} could not be decided")
 
@@ -286,7 +350,9 @@ class _Session:
             term = terms.substitute(terms.Linear(((s, 1),), 0), counters)
             given = given.assume(terms.eq(term, value)) or given
         try:
-            run = self._one(0, 0, paths.PathPolicy(limit=most_events), given, most_events)
+            numbers = (number_of(s, model) for s in self.stations_of.values())
+            core = max(numbers, default=0) if self.cores > 1 else 0
+            run = self._one(0, core, paths.PathPolicy(limit=most_events), given, most_events)
         except (Unmodelled, OutOfBudget, terms.TermTooLargeError, paths.PathTooLong, paths.PathExcluded):
             return None
         whole = _model_of((run,))
@@ -397,6 +463,7 @@ class _Session:
                     self.kernels.setdefault(entry.what.name, 0)
         analysis = Analysis(finished, traces, self.devices, model)
         self.seen += [s for s in findings.findings_of(analysis) if only is None or s.finding.code in only]
+        self.assumptions.update(dict.fromkeys(analysis.promises if only is None else ()))
         if only is None and analysis.doubtful_races:
             self.unknowns[_doubt(analysis)] = None
 

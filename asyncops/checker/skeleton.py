@@ -298,7 +298,10 @@ def _pure_step(eqn: Any, operands: list[int], results: list[int]) -> Callable[..
     def general(run: Interpreter, env: list[Any], state: State) -> None:
         env[out] = run.evaluate(eqn, tuple(env[o] for o in operands), state)
 
-    return general
+    def select(run: Interpreter, env: list[Any], state: State) -> list[Outcome]:
+        return run.select(eqn, tuple(env[o] for o in operands), state)
+
+    return select if eqn.primitive is lax.select_n_p and len(operands) == 3 else general
 
 
 def _multiple_results_step(eqn: Any, operands: list[int], results: list[int]) -> Callable[..., Any]:
@@ -475,18 +478,22 @@ class Interpreter:
         value = scalars.evaluate(eqn, known)
         return self.unknown(eqn.outvars[0].aval, eqn, state) if value is None else value
 
+    def select(self, eqn: Any, args: tuple[Any, ...], state: State) -> list[Outcome]:
+        """``select_n`` between two values."""
+        return [((self.evaluate(eqn, args, state),), state)]
+
     def context(self, name: str, eqn: Any, state: State) -> Any:
         """``program_id``, ``num_programs`` and ``axis_index`` where they are known."""
         if name == "axis_index":
             axes = eqn.params["axis_name"]
             axes = axes if isinstance(axes, tuple | list) else (axes,)
-            index = 0
+            index: terms.Term = 0
             for axis in axes:
                 try:
                     position, size = state.place.axis(axis)
                 except KeyError:
                     return self.unknown(eqn.outvars[0].aval, eqn, state)
-                index = index * size + position
+                index = terms.add(terms.scale(index, size), position)
             return index
         axis = eqn.params["axis"]
         if axis >= len(state.grid):

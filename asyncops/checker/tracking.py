@@ -11,7 +11,7 @@ at those events with the full order and decide.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -144,7 +144,9 @@ class Tracker(Recorder):
         self.assumptions: dict[str, None] = {}
         self.doubts: dict[str, None] = {}
         self.events_left = events
-        self.needs_steps = False  # what choosing blocks by scalars that bodies write does, only single steps show
+        self.needs_steps = (
+            False  # what choosing blocks by scalars that bodies write does, only single steps show
+        )
         self.events = 0
 
     def _add(self, state: Any, entry: Entry) -> None:
@@ -155,6 +157,15 @@ class Tracker(Recorder):
         self.events += 1
         if self.events > self.events_left:
             raise OutOfBudget("more events than are followed")
+
+    def checkpoint(self) -> Callable[[], None]:
+        """A function that forgets what was noted since: for runs on trial."""
+        suspects, keys = list(self.suspects), dict(self.suspect_keys)
+
+        def back() -> None:
+            self.suspects[:], self.suspect_keys = suspects, keys
+
+        return back
 
     def suspect(self, state: Any, key: Any, condition: Predicate = True) -> None:
         """Notes something that looks wrong where ``condition`` can hold on this path."""
@@ -178,7 +189,7 @@ class Tracker(Recorder):
         """A view outside its memory."""
         assume_sizes(state, view)
         outside = view.region.out_of_bounds()
-        if outside is False:
+        if outside is False or state.path.decide(outside) is False:
             return
         before = state.path
         condition = self.policy.avoid(state, outside)

@@ -104,7 +104,7 @@ def pipeline_body(eqn: Any) -> RawPipelineBody:
     """The parts of a ``pipeline_body`` equation."""
     step, consts, refs = eqn.params["in_tree"].unflatten(eqn.invars)
     windows, _ = _registry.flatten(refs, _is_view)
-    indices = tuple(getattr(step, "index", step))
+    indices = tuple(step) if isinstance(step, tuple) else tuple(step.index)
     scalars = tuple(jax.tree.leaves(step)) if eqn.params.get("_explicit_indices") else ()
     return RawPipelineBody(
         open_operand_jaxpr(eqn.params["jaxpr"]), indices, tuple(consts), scalars, tuple(windows)
