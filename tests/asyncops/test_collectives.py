@@ -20,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 import asyncops
 from stateful.errors import FutureMismatchError, InvalidArgumentError
+from tests.asyncops import note_programs as note
 from tests.asyncops.conftest import sharded
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -297,6 +298,13 @@ def test_on_a_gpu_it_is_the_fused_collective():
     text = fn.trace(jnp.ones(4)).lower(lowering_platforms=("cuda",)).as_text()
     assert text.count("stablehlo.collective_permute") == 1
     assert text.count("stablehlo.all_gather") == 1
+    assert "tpu_custom_call" not in text
+
+
+def test_on_a_gpu_refs_and_loops_lower_too():
+    fn = sharded(asyncops.program_order(lambda x: note.refs_ring(x) + note.accumulating(x)), 4)
+    text = fn.trace(jnp.ones((8, 4))).lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count("stablehlo.collective_permute") >= 4
     assert "tpu_custom_call" not in text
 
 

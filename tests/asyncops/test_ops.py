@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import pallas as pl
 
 import asyncops
 from stateful.errors import InFlightMovedError, InvalidArgumentError
@@ -187,6 +188,17 @@ def test_bad_refs(program, message):
 
     with pytest.raises((InvalidArgumentError, TypeError), match=message):
         sharded(shard, 2)(X)
+
+
+def test_refs_in_the_memory_of_a_kernel():
+    def kernel(x_ref, y_ref):
+        asyncops.async_copy_start_ref(x_ref, y_ref)
+
+    shape = jax.ShapeDtypeStruct((8, 128), jnp.float32)
+    with pytest.raises(
+        InvalidArgumentError, match=r"in the memory .* of a kernel; inside kernels use asyncops.kernels"
+    ):
+        jax.eval_shape(pl.pallas_call(kernel, out_shape=shape), shape)
 
 
 def test_receiving_into_what_is_sent():
