@@ -9,7 +9,7 @@ promises about them, which the symbols then obey::
     asyncops.check(kernel, x, n, lengths, requires=requires)
 
 Scalars and elements (``lengths[0]``) can be compared, added, multiplied by integers, and divided by them
-(``//``, ``%``).
+(``//``, ``%``); comparisons can be joined by ``&``, ``|`` and ``~``.
 """
 
 from __future__ import annotations
@@ -32,6 +32,28 @@ class Promise:
     buffer: Buffer | None = None
     bounds: tuple[int | None, int | None] | None = None
     is_increasing: bool = False
+
+    def __and__(self, other: Promise) -> Promise:
+        return Promise(terms.logical_and(self._compared("&"), other._compared("&")))
+
+    def __or__(self, other: Promise) -> Promise:
+        return Promise(terms.logical_or(self._compared("|"), other._compared("|")))
+
+    def __invert__(self) -> Promise:
+        return Promise(terms.logical_not(self._compared("~")))
+
+    def __bool__(self) -> bool:
+        raise InvalidArgumentError(
+            "requires: a promise is neither true nor false yet, so `and`, `or`, `not` and a <= b <= c cannot be used: "
+            "return several promises, or join them with &, | and ~"
+        )
+
+    def _compared(self, operator: str) -> terms.Predicate:
+        if self.buffer is not None:
+            raise InvalidArgumentError(
+                f"requires: {operator} joins comparisons; return between(...) and increasing() as promises of their own"
+            )
+        return self.predicate
 
 
 class Expression:

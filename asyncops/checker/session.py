@@ -308,7 +308,7 @@ class _Session:
         model = terms.find_model(sensible, budget=2000 if self.patience.left > -WORK_TO_DECIDE else 1)
         if model is None:
             self.undecided.setdefault(
-                suspect.key, f"no values were found for which {_text(suspect)} happens, nor excluded"
+                suspect.key, f"{_text(suspect)} depends on values that could be neither found nor excluded"
             )
             return
         analysis = self._rerun(model, recording.MAX_EVENTS if suspect.is_weakened else LONGEST_RERUN)
@@ -499,10 +499,20 @@ def _largest_read(model: Any) -> int:
     return max(read, default=0)
 
 
+_WHAT = {
+    "race": "whether {} may touch one place at the same time",
+    "stuck": "whether the wait at {} always returns",
+    "dropped": "whether the copy started at {} is always waited for",
+    "late": "whether what the copy started at {} uses outlives it",
+    "left": "whether a semaphore can be left with a count at {}",
+}
+
+
 def _text(suspect: tracking.Suspect) -> str:
+    """What could not be decided, in words."""
     kind, *rest = suspect.key
-    places = " and ".join(str(x) for x in rest if isinstance(x, Location))
-    return f"{kind} at {places}" if places else str(kind)
+    places = " and ".join(str(x) for x in rest if isinstance(x, Location)) or "the end of the kernel"
+    return _WHAT.get(kind, f"whether {kind} is the case at {{}}").format(places)
 
 
 def device_count(jaxpr: Any) -> int:

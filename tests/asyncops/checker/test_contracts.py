@@ -82,6 +82,10 @@ COUNT = (jax.ShapeDtypeStruct((1,), jnp.int32), jax.ShapeDtypeStruct((64, 8, 128
         (lambda flags, x: flags.between(0, None), "findings"),
         (lambda flags, x: flags[0] * 2 - 1 > 0, "clean"),
         (lambda flags, x: flags[0] % 4 == 3, "findings"),
+        (lambda flags, x: (flags[0] >= 1) & (flags[0] < 9), "clean"),
+        (lambda flags, x: (flags[0] == 1) | (flags[0] == 3), "clean"),
+        (lambda flags, x: ~(flags[0] <= 0), "clean"),
+        (lambda flags, x: (flags[0] >= 0) & (flags[0] < 9), "findings"),
     ],
 )
 def test_promises_decide(requires: Any, verdict: str) -> None:
@@ -101,6 +105,9 @@ def test_a_promised_trip_count_holds_for_every_value() -> None:
         (lambda flags, x: flags[0, 0] > 1, "has shape"),
         (lambda flags, x: flags[0] > 1.5, "compares integers"),
         (lambda flags, x: [flags[0] > 1, flags[0] < 0], "no argument values satisfy"),
+        (lambda flags, x: flags[0] > 1 and flags[0] < 5, "join them with &"),
+        (lambda flags, x: 1 < flags[0] < 5, "join them with &"),
+        (lambda flags, x: (flags[0] > 1) & flags.between(0, 5), "as promises of their own"),
     ],
 )
 def test_bad_promises_say_what_is_wrong(requires: Any, message: str) -> None:
