@@ -414,7 +414,7 @@ class _Run:
         found = _slice(data, view)
         shape = eqn.outvars[0].aval.shape
         # Out of bounds there is nothing; that is a fault already.
-        return found.reshape(shape) if found.size == int(np.prod(shape)) else None
+        return np.array(found.reshape(shape)) if found.size == int(np.prod(shape)) else None
 
     def _stored(self, view: View, new: Any) -> None:
         if view.root not in self._cells:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 import jax
+import numpy as np
 
 from asyncops.bench.cases import Draft, all_pairs
 from asyncops.checker.session import check_jaxpr
@@ -17,6 +18,9 @@ from asyncops.lint.discovery import load_module
 from asyncops.lint.targets import targets_of
 from stateful._jax.jaxprs import open_jaxpr
 from stateful.errors import LintUsageError, StatefulError
+
+# Lengths and table entries that most kernels take.
+_NUMBERS = (40, 1)
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,10 @@ def run_mutants(files: Sequence[str], only: Sequence[str], most: int) -> Tally:
     for original in _originals(files):
         if only and not any(text in original.name for text in only):
             continue
-        if not _is_clean(original):
-            click.echo(f"{original.name}: left out, since it is not clean itself", err=True)
+        click.echo(original.name, err=True)
+        original = next(filter(_is_clean, _versions(original)), None)
+        if original is None:
+            click.echo("  left out, since it is not clean itself", err=True)
             continue
         for verdict in try_mutants(
             original.name, original.jaxpr, original.args, values=original.values, most=most
@@ -75,6 +81,20 @@ def _originals(files: Sequence[str]) -> Iterator[Original]:
 def _traced(name: str, fn: Any, args: Any, values: bool = False) -> Original:
     traced: Any = jax.make_jaxpr(fn)(*args)  # pyright: ignore[reportUnknownMemberType]
     return Original(name, traced, jax.tree.leaves(args), values)
+
+
+def _versions(original: Original) -> Iterator[Original]:
+    """The program with its arguments as shapes, then with numbers for integers of which only the shape is known."""
+    yield original
+    if original.values or not any(map(_is_open, original.args)):
+        return
+    for number in _NUMBERS:
+        args = [np.full(a.shape, number, a.dtype) if _is_open(a) else a for a in original.args]
+        yield replace(original, name=f"{original.name} (integers: {number})", args=args, values=True)
+
+
+def _is_open(argument: Any) -> bool:
+    return isinstance(argument, jax.ShapeDtypeStruct) and argument.dtype in (np.int32, np.uint32)  # pyright: ignore
 
 
 def _is_clean(original: Original) -> bool:
