@@ -1,22 +1,25 @@
 """Makes the notebooks from their plain-text twins: runs ``NN_name.py`` and stores its outputs in ``NN_name.ipynb``.
 
-    python notebooks/build.py [--check] [NAME ...]
+    python notebooks/build.py [--check] [--jobs N] [NAME ...]
 
 ``--check`` writes nothing: it runs each notebook and fails where a cell raises, or where the stored notebook has
-other cells than its twin.
+other cells than its twin. Each notebook runs in a process of its own, as many at a time as there are cores.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import jupytext
 import nbformat
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 
 HERE = Path(__file__).resolve().parent
 SECONDS_FOR_A_CELL = 300
@@ -68,6 +71,24 @@ def run(source: Path) -> Any:
     return notebook
 
 
+def build(source: Path, check: bool) -> bool:
+    """Runs one notebook and stores it, or sees that the stored one is fresh; False otherwise, or where a cell raises."""
+    begin = time.monotonic()
+    stored = source.with_suffix(".ipynb")
+    try:
+        notebook = run(source)
+    except CellExecutionError as error:
+        print(f"{source.name}: {error}", file=sys.stderr)
+        return False
+    print(f"{source.name}: {time.monotonic() - begin:.0f} s", flush=True)
+    if not check:
+        nbformat.write(notebook, stored)
+    elif not is_fresh(source):
+        print(f"{stored.name} is stale: run make notebooks", file=sys.stderr)
+        return False
+    return True
+
+
 def main() -> int:
     """Builds or checks."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -75,18 +96,11 @@ def main() -> int:
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail on errors and stale notebooks"
     )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="notebooks that run at a time")
     options = parser.parse_args()
-    failed = False
-    for source in twins(options.names):
-        begin = time.monotonic()
-        notebook = run(source)
-        print(f"{source.name}: {time.monotonic() - begin:.0f} s", flush=True)
-        if not options.check:
-            nbformat.write(notebook, source.with_suffix(".ipynb"))
-        elif not is_fresh(source):
-            failed = True
-            print(f"{source.with_suffix('.ipynb').name} is stale: run make notebooks", file=sys.stderr)
-    return int(failed)
+    with ThreadPoolExecutor(max_workers=max(1, options.jobs)) as pool:
+        done = list(pool.map(lambda source: build(source, options.check), twins(options.names)))
+    return int(not all(done))
 
 
 if __name__ == "__main__":
