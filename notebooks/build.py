@@ -72,7 +72,7 @@ def run(source: Path) -> Any:
 
 
 def build(source: Path, check: bool) -> bool:
-    """Runs one notebook and stores it, or sees that the stored one is fresh; False otherwise, or where a cell raises."""
+    """Runs one notebook and stores it, or sees that the stored one is fresh; False where that fails."""
     begin = time.monotonic()
     stored = source.with_suffix(".ipynb")
     try:
