@@ -56,9 +56,9 @@ class Watch:
         if id(program.jaxpr) not in self._seen:
             self._seen.add(id(program.jaxpr))
             self._kept.append(program.jaxpr)
-            earlier = outermost([*self._waiting, program])[:-1]
             self._waiting.append(program)
             if self._on_settled is not None:
+                *earlier, _ = outermost(self._waiting)
                 self._waiting = [program]
                 with muted():
                     self._on_settled(tuple(map(_checked, earlier)))

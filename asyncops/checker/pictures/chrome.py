@@ -26,9 +26,9 @@ def trace_of(tracks: Tracks) -> dict[str, Any]:
             events.append(_metadata("process_name", core.device, 0, f"device {core.device}"))
         thread += 1
         events += _core(core, thread, tracks)
+        if tracks.clash and any(deed.accused for deed in core.deeds):
+            events.append(_clash(tracks, core.device, thread))
         thread += len(tracks.rows(core.flights))
-    if tracks.clash:
-        events.append(_clash(tracks))
     about = {"caption": tracks.caption, "times": "logical: one millisecond is one step"}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
@@ -57,8 +57,9 @@ def _flight(flight: Flight, process: int, core: int, thread: int, end: float) ->
     told = {"line": flight.line, "moment": flight.moment, "complete": flight.end is not None}
     colour = {"cname": _BAD if flight.accused else _COPY}
     yield _slice(flight.name, "copy", process, thread, flight.begin, end, told) | colour
-    arrow = {"name": "starts", "cat": "copy", "id": f"{thread}.{flight.begin}", "pid": process}
     at = _time(flight.begin)
+    # Perfetto takes numbers alone as the identity of an arrow.
+    arrow = {"name": "starts", "cat": "copy", "id": thread * 10**9 + at, "pid": process}
     yield {**arrow, "ph": "s", "tid": core, "ts": at}
     yield {**arrow, "ph": "f", "bp": "e", "tid": thread, "ts": at}
 
@@ -76,9 +77,11 @@ def _counter(semaphore: SemaphoreTrack, process: int) -> Iterator[dict[str, Any]
         }
 
 
-def _clash(tracks: Tracks) -> dict[str, Any]:
+def _clash(tracks: Tracks, process: int, thread: int) -> dict[str, Any]:
+    """The defect, as an instant on a core that has to do with it."""
     at = _time(tracks.columns - 0.5)
-    return {"name": tracks.caption, "cat": "finding", "ph": "i", "s": "g", "pid": 0, "tid": 0, "ts": at}
+    event = {"name": tracks.caption, "cat": "finding", "ph": "i", "s": "t", "ts": at, "cname": _BAD}
+    return {**event, "pid": process, "tid": thread}
 
 
 def _slice(

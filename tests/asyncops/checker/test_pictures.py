@@ -215,6 +215,7 @@ def check_trace(trace: dict[str, Any]) -> None:
             busy[thread] = event["ts"] + event["dur"]
         if event["ph"] == "C":
             assert all(type(count) is int for count in event["args"].values())
+    assert all(type(e["id"]) is int for e in trace["traceEvents"] if e["ph"] in "sf")  # Perfetto drops others
     arrows = {phase: {e["id"] for e in trace["traceEvents"] if e["ph"] == phase} for phase in "sf"}
     assert arrows["s"] == arrows["f"]
 
