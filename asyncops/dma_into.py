@@ -1,8 +1,9 @@
 """The lowering of operations on Refs to TPU kernels, once JAX has turned the Refs into values.
 
 The destination's buffer goes into the kernel and comes back as its result, in place. The source goes in as it is: that
-keeps it alive, and claims nothing about it (`asyncops.dma`). A slot's index is a scalar operand, so a loop may change
-slots without being unrolled.
+keeps it alive, and claims nothing about it (`asyncops.dma`); only what the compiler might compute again or move gets a
+place of its own before (`asyncops.placing`), where the done finds it, too. A slot's index is a scalar operand, so a
+loop may change slots without being unrolled.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from jax.experimental.pallas import tpu as pltpu
 from asyncops.dma import kernels, pinned, require_kernel_dtype
 from asyncops.ops import SEMAPHORES
 from asyncops.origins import Origin
+from asyncops.placing import pin
 from asyncops.ref_ops import Layout, finish_into_p, start_into_p
 from asyncops.transfers import Transfer
 from stateful._jax import ops as _jax
@@ -80,6 +82,8 @@ def _start_on_tpu(
     site: Any, *operands: jax.Array, transfer: Transfer, layout: Layout, origin: Origin
 ) -> list[Any]:
     require_kernel_dtype(operands[0].dtype, origin)
+    if not layout.same and not site.stays(0):
+        operands = (pin(operands[0]), *operands[1:])
     buffers = _Buffers(operands, layout)
 
     def kernel(slots: Any, *refs: Any) -> None:
@@ -89,7 +93,7 @@ def _start_on_tpu(
 
     results = (buffers.landing, pltpu.SemaphoreType.DMA((1, SEMAPHORES)))
     received, semaphores = _call(kernel, buffers, (), results, f"{_name(transfer)}_start_ref")
-    return [buffers.restore(received), semaphores]
+    return [buffers.restore(received), semaphores, *([] if layout.same else operands[:1])]
 
 
 def _finish_on_tpu(

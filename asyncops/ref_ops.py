@@ -92,7 +92,8 @@ done_ref_p = _jax.new_primitive("async_done_ref", _done_ref_type)
 
 def _start_into_type(*avals: Any, transfer: Transfer, layout: Layout, origin: Origin) -> Any:
     effects = {_jax.async_effect, *_jax.axis_effects(transfer.axes)}
-    return [avals[layout.destination], _jax.in_flight_type(avals[0], (), HANDLE)], effects
+    sent = [] if layout.same else [avals[0]]
+    return [avals[layout.destination], _jax.in_flight_type(avals[0], (), HANDLE), *sent], effects
 
 
 def _finish_into_type(
@@ -110,8 +111,10 @@ def _new_values(operands: Sequence[Any], position: int, value: Any) -> list[Any]
 
 
 def _discharge_start(avals: Any, *operands: Any, layout: Layout, **params: Any) -> Any:
-    value, semaphores = start_into_p.bind(*operands, layout=layout, **params)
-    return _new_values(operands, layout.destination, value), [semaphores]
+    """The source gets a new name, too: that of where the start has found it, and where it stays."""
+    value, semaphores, *sent = start_into_p.bind(*operands, layout=layout, **params)
+    values = _new_values(operands, layout.destination, value)
+    return [*sent, *values[len(sent) :]], [semaphores]
 
 
 def _discharge_done(avals: Any, *operands: Any, layout: Layout, **params: Any) -> Any:
@@ -155,7 +158,7 @@ def _start_into_at_once(
     else:
         slot = landed.reshape(destination.shape[1:])
         value = lax.dynamic_update_index_in_dim(destination, slot, to_slot, 0)
-    return [value, jnp.zeros((1, SEMAPHORES), jnp.int32)]
+    return [value, jnp.zeros((1, SEMAPHORES), jnp.int32), *([] if layout.same else [source])]
 
 
 def _finish_into_at_once(

@@ -216,6 +216,26 @@ class LoweringSite:
             else:
                 return False
 
+    def stays(self, position: int) -> bool:
+        """True where the compiler neither computes an operand again nor moves it: what a kernel has made, what a loop
+        carries into its body, and arguments of the whole program.
+        """
+        value = self._operands[position]
+        while True:
+            op = _operation(value)
+            is_argument = isinstance(value.owner, ir.Block)
+            if op.name in ("stablehlo.reshape", "stablehlo.optimization_barrier") and not is_argument:
+                value = op.operands[ir.OpResult(value).result_number]
+            elif op.name == "sdy.manual_computation" and is_argument:
+                value = op.operands[ir.BlockArgument(value).arg_number]
+            elif op.name == "func.func":
+                return ir.StringAttr(op.attributes["sym_name"]).value == "main"
+            else:
+                kernel = op.name == "stablehlo.custom_call" and "tpu_custom_call" in str(
+                    op.attributes["call_target_name"]
+                )
+                return kernel or (op.name == "stablehlo.while" and is_argument)
+
 
 def _operation(value: Any) -> Any:
     """What made a value, or has it as an argument of a body."""
