@@ -31,7 +31,7 @@ from stateful.terms import Atom, Comparison, Conditions, Junction, Linear, Predi
 
 MOST_HEADS = 100_000
 MOST_FORKS = 4000
-MOST_WORK = 3_000_000
+MOST_WORK = 1_500_000
 _TOO_MANY = "more branches on unknown values than are followed; give the scalar arguments and values=True"
 LONGEST_PERIOD = 8
 MOST_CONTENTS = 40  # different contents of one buffer at the heads of a loop; more, and it is forgotten

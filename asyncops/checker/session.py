@@ -31,7 +31,7 @@ from stateful.errors import InvalidArgumentError, UnmodelledError
 from stateful.terms import Conditions
 
 MOST_COMBINATIONS = 64
-MOST_WORK = 300_000
+MOST_WORK = 200_000
 """Work for following conditions on unknown values (see :class:`~asyncops.checker.paths.Patience`)."""
 WORK_TO_DECIDE = MOST_WORK // 4
 """Work after that in which values are still looked for."""
@@ -320,11 +320,7 @@ class _Session:
         analysis = analysis or self._as_seen(suspect, model)
         found = findings.findings_of(analysis)
         if found and _largest_read(model) > LARGEST_ENTRY:
-            values = ", ".join(f"{s} = {v}" for s, v in sorted(model.items(), key=lambda item: str(item[0])))
-            self.undecided[suspect.key] = (
-                f"{found[0].finding.code} at {found[0].finding.site.location} would follow from {values}: say in "
-                "requires= whether these are possible, or give them and values=True"
-            )
+            self.undecided[suspect.key] = _would_follow(found[0].finding, model)
         elif found:
             self.seen += found
             self.decided.add(suspect.key)
@@ -462,7 +458,11 @@ class _Session:
                 if entry.kind == "enter":
                     self.kernels.setdefault(entry.what.name, 0)
         analysis = Analysis(finished, traces, self.devices, model)
-        self.seen += [s for s in findings.findings_of(analysis) if only is None or s.finding.code in only]
+        found = [s for s in findings.findings_of(analysis) if only is None or s.finding.code in only]
+        if found and _largest_read(model) > LARGEST_ENTRY:
+            self.unknowns[_would_follow(found[0].finding, model)] = None
+        else:
+            self.seen += found
         self.assumptions.update(dict.fromkeys(analysis.promises if only is None else ()))
         if only is None and analysis.doubtful_races:
             self.unknowns[_doubt(analysis)] = None
@@ -491,6 +491,15 @@ def _doubt(analysis: Analysis) -> str:
     places = " and ".join(str(use.event.site.location) for use in (race.first, race.second))
     first, second = name_of(race.first.box), name_of(race.second.box)
     return f"whether {first} and {second} share memory was not decided ({places})"
+
+
+def _would_follow(finding: Finding, model: Any) -> str:
+    """A finding that rests on values which no caller may pass."""
+    values = ", ".join(f"{s} = {v}" for s, v in sorted(model.items(), key=lambda item: str(item[0])))
+    return (
+        f"{finding.code} at {finding.site.location} would follow from {values}: say in requires= whether these are "
+        "possible, or give them and values=True"
+    )
 
 
 def _largest_read(model: Any) -> int:
