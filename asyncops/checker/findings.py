@@ -14,6 +14,7 @@ from typing import Any
 
 from asyncops.checker import rules
 from asyncops.checker.analysis import Analysis, Finding, lines
+from asyncops.checker.naming import short
 from asyncops.checker.program import ProgramFacts
 from asyncops.checker.report import Diagnostic
 from asyncops.checker.witnesses import Exhibit, is_refuted, witness_of
@@ -61,8 +62,9 @@ def findings_in_program(facts: ProgramFacts, follow: Callable[[], ProgramFacts])
 
 def _way_there(rule: Any, finding: Finding, follow: Callable[[], ProgramFacts]) -> Exhibit:
     """The lines of the program on the way to a defect; the way is gone again, from the start, to confirm it."""
-    steps = tuple(f"{location}: {label}" for label, location in finding.related)
-    end = f"{finding.site.location}: {finding.message}"
+    steps = tuple(f"{label} ({short(location)})" for label, location in finding.related)
+    place = short(finding.site.location)
+    end = f"{finding.message} ({place})" if place else finding.message
 
     def is_there() -> bool:
         again = rule.find_in_program(follow())
