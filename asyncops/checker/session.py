@@ -31,6 +31,7 @@ from stateful.errors import InvalidArgumentError, UnmodelledError
 from stateful.terms import Conditions
 
 MOST_COMBINATIONS = 64
+DRAWN = 20_000  # events of one core, in a run that is recorded to be looked at
 MOST_WORK = 200_000
 """Work for following conditions on unknown values (see :class:`~asyncops.checker.paths.Patience`)."""
 WORK_TO_DECIDE = MOST_WORK // 4
@@ -98,7 +99,9 @@ def record_run(
     program = session.fullest_run()
     if program is None:
         reasons = "; ".join(session.unknowns) or "its conditions contradict each other"
-        raise UnmodelledError(f"no run could be followed to its end: {reasons}")
+        raise UnmodelledError(
+            f"no run could be followed to its end, or within {DRAWN} events a core ({reasons}); try smaller shapes"
+        )
     return program
 
 
@@ -381,12 +384,19 @@ class _Session:
 
     # -- several devices: paths on each, combined --
 
-    def _paths(self, device: int, slot: int = 0, most: int = 64, limit: int = 100) -> tuple[list[Run], bool]:
+    def _paths(
+        self,
+        device: int,
+        slot: int = 0,
+        most: int = 64,
+        limit: int = 100,
+        most_events: int = recording.MAX_EVENTS,
+    ) -> tuple[list[Run], bool]:
         """The runs of a core of a device, and whether they are all there are."""
         patience = self.patience.share(self.devices - device)
         given = patience.left
         try:
-            run = lambda policy: self._one(device, slot, policy)  # noqa: E731
+            run = lambda policy: self._one(device, slot, policy, None, most_events)  # noqa: E731
             runs, complete = paths.explore_paths(run, most, limit, patience)
         except (Unmodelled, OutOfBudget, terms.TermTooLargeError) as e:
             self.unknowns[str(e) or "a scalar expression grew too large to be followed"] = None
@@ -434,7 +444,9 @@ class _Session:
     def fullest_run(self) -> events.Program | None:
         """Of a few combinations of the devices' paths, the one that can happen in which the most happens."""
         per_device = [
-            self._paths(d, c, most=8, limit=60)[0] for d in range(self.devices) for c in range(self.cores)
+            self._paths(d, c, most=8, limit=60, most_events=DRAWN)[0]
+            for d in range(self.devices)
+            for c in range(self.cores)
         ]
         if any(not runs for runs in per_device):
             return None

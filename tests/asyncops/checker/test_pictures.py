@@ -32,7 +32,7 @@ from asyncops.checker.pictures.timelines import Timeline, timeline_of_program
 from asyncops.checker.pictures.tracks import Tracks
 from asyncops.checker.replay import Schedule, find_early_touch, find_overlap, find_stuck
 from asyncops.checker.report import Report
-from stateful.errors import InvalidArgumentError
+from stateful.errors import InvalidArgumentError, UnmodelledError
 
 SVG = "{http://www.w3.org/2000/svg}"
 SHAPE = jax.ShapeDtypeStruct((8, 128), jnp.float32)
@@ -326,3 +326,20 @@ def test_of_several_paths_the_one_with_most_events_is_drawn():
 def test_a_program_without_kernels_has_no_timeline():
     with pytest.raises(InvalidArgumentError, match="no Pallas kernel in sin"):
         asyncops.draw_timeline(jnp.sin, SHAPE)
+
+
+def test_a_run_of_very_many_events_is_refused():
+    def long(x_hbm, o_ref, sem):
+        def body(i, carry):
+            pltpu.make_async_copy(x_hbm, o_ref, sem).start()
+            pltpu.make_async_copy(x_hbm, o_ref, sem).wait()
+            return carry
+
+        jax.lax.fori_loop(0, 100_000, body, 0)
+
+    kernel = pl.pallas_call(
+        long, out_shape=SHAPE, in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
+        scratch_shapes=[pltpu.SemaphoreType.DMA(())],
+    )  # fmt: skip
+    with pytest.raises(UnmodelledError, match="within 20000 events a core .*; try smaller shapes"):
+        asyncops.draw_timeline(kernel, SHAPE)
