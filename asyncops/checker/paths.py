@@ -51,7 +51,10 @@ class Patience:
 
 @dataclass
 class PathPolicy:
-    """Follows one path. ``answers`` are those given so far; ``open`` marks where the other side is possible too."""
+    """Follows one path. ``answers`` are those given so far; ``open`` marks where the other side is possible too.
+
+    ``model``: values of symbols; where they decide a condition that the assumptions do not, theirs is the side.
+    """
 
     prefix: tuple[bool, ...] = ()
     answers: list[bool] = field(default_factory=list)
@@ -59,6 +62,7 @@ class PathPolicy:
     limit: int = 400
     narrowed: list[str] = field(default_factory=list)
     patience: Patience | None = None
+    model: Any = None
 
     def decide(self, state: Any, predicate: Predicate) -> list[tuple[bool, Any]]:
         """One side: the prefix's, else False where that is possible."""
@@ -69,6 +73,10 @@ class PathPolicy:
         if known is not None:
             return [(known, state)]
         yes, no = conditions.assume(predicate), conditions.assume(terms.logical_not(predicate))
+        chosen = None if self.model is None else terms.evaluate(predicate, self.model)
+        if isinstance(chosen, bool):
+            state.path = (yes if chosen else no) or conditions
+            return [(chosen, state)]
         if yes is None or no is None:
             state.path = no if yes is None else yes
             return [(yes is not None, state)]

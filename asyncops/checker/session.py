@@ -351,7 +351,7 @@ class _Session:
         try:
             numbers = (number_of(s, model) for s in self.stations_of.values())
             core = max(numbers, default=0) if self.cores > 1 else 0
-            run = self._one(0, core, paths.PathPolicy(limit=most_events), given, most_events)
+            run = self._one(0, core, paths.PathPolicy(limit=most_events, model=model), given, most_events)
         except (Unmodelled, OutOfBudget, terms.TermTooLargeError, paths.PathTooLong, paths.PathExcluded):
             return None
         whole = _model_of((run,))
