@@ -17,10 +17,11 @@ from asyncops.checker.events import Site
 from asyncops.checker.memory import Buffer
 from asyncops.checker.skeleton import ArrayValue, Outcome, State, Unmodelled
 from stateful import terms
-from stateful._jax import names, pipelines
+from stateful._jax import chips, names, pipelines
 from stateful.recipes import Recipe
 from stateful.types import MemorySpace, RefType, SemaphoreKind, View, item_bits
 
+_CHIP = "v5e"
 _BARRIER = RefType((), "barrier_semaphore", MemorySpace.SEMAPHORE, SemaphoreKind.BARRIER)
 
 
@@ -174,7 +175,7 @@ class MeshInterpreter(KernelInterpreter):
         key = (id(eqn), tuple((name, size) for name, _, size in state.place.axes))
         found = self.expansions.get(key)
         if found is None:
-            found = self.expansions[key] = (eqn, pipelines.expanded(eqn, dict(key[1])))
+            found = self.expansions[key] = (eqn, self._expanded(eqn, dict(key[1]), location))
         outer = state.grid
         mine = [g for d, g in enumerate(form.grid) if d not in form.form.vmapped]
         sizes = [g if isinstance(g, int) else scalars.as_term(value(g)) for g in mine]
@@ -183,6 +184,18 @@ class MeshInterpreter(KernelInterpreter):
         for _, path in results:
             path.grid = outer
         return [((), path) for _, path in results]
+
+    def _expanded(self, eqn: Any, axes: dict[str, int], location: Any) -> Any:
+        """The loops; where JAX asks which chip they are for, and none is known, those for one of them."""
+        try:
+            return pipelines.expanded(eqn, axes)
+        except ValueError:
+            self.machine.assume(f"blocks of pipelines are cut as for a {_CHIP}")
+        try:
+            with chips.pretend(_CHIP):
+                return pipelines.expanded(eqn, axes)
+        except (ValueError, TypeError, NotImplementedError) as e:
+            raise Unmodelled(f"emit_pipeline as one equation: {e}", location) from e
 
     def run_pipeline_body(
         self, form: Any, value: Any, state: State, eqn: Any, location: Any, stack: Any

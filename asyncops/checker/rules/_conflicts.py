@@ -81,6 +81,26 @@ def _elder(analysis: Analysis, conflict: Conflict) -> str:
     return ", which the same device started," if sender == elder else f" from device {elder}"
 
 
+def between_cores(analysis: Analysis, code: str) -> Iterator[Finding]:
+    """Loads and stores of two cores, at least one a store, that nothing keeps apart."""
+    for conflict in conflicts(analysis, code):
+        first, second = conflict.victim, conflict.offender
+        names = [analysis.program.cores[use.begin.core].name for use in (second, first)]
+        deeds = ["stores to" if use.write else "reads" for use in (second, first)]
+        yield Finding(
+            code,
+            f"{names[0]} {deeds[0]} {name_of(second.box)} while {names[1]}, which {deeds[1]} it, too, may be doing so"
+            f"{analysis.when(second.site)}",
+            second.site,
+            "keep the two apart by a semaphore or a barrier, or give each core a part of its own",
+            lines(("the other core touches it here", first.site.location)),
+            frozenset({("line", second.site.location), ("line", first.site.location)}),
+            conflict.race,
+            None,
+            second.begin.index,
+        )
+
+
 def rivals(analysis: Analysis, wait: Point, copy: Copy) -> list[Copy]:
     """Other copies in flight whose counts the wait may take instead of ``copy``'s."""
     try:

@@ -32,6 +32,7 @@ from collections.abc import Iterator
 
 from asyncops.checker.analysis import Analysis, Finding
 from asyncops.checker.parallel import dependences
+from asyncops.checker.rules._conflicts import between_cores
 from asyncops.checker.rules._recorded import recorded
 
 CODE = "AO207"
@@ -43,3 +44,4 @@ def find(analysis: Analysis) -> Iterator[Finding]:
     """Dependences between steps that may run at the same time."""
     yield from dependences(analysis, CODE)
     yield from recorded(analysis, CODE)
+    yield from between_cores(analysis, CODE)
