@@ -21,7 +21,7 @@ from jax.sharding import AbstractMesh, AxisType, PartitionSpec as P
 import asyncops
 
 # %% [markdown]
-# ## Five words about the machine
+# ## A few words about the machine
 #
 # * **HBM** is the large memory of the chip, **VMEM** a small fast one beside the arithmetic.
 # * A **DMA** is a copy that an engine beside the core carries out: within a chip, or into the memory of a neighbour.

@@ -252,11 +252,11 @@ class _Reader:
             return None
         cursor.varint()  # its name, "value"
         code, cursor = self._attribute(cursor.varint())
-        if code != _INTEGER or self._type(cursor.varint()).kind not in ("integer", "index"):
+        if code != _INTEGER:
             return None
-        if cursor.end - cursor.at == 1 and not cursor.data[cursor.at] & 1:
-            return None  # of at most eight bits, written as a byte: no index
-        return _signed(cursor.varint())
+        kind = self._type(cursor.varint())
+        # Those of at most eight bits are written in another way, and are no indices.
+        return _signed(cursor.varint()) if kind.kind == "index" or 8 < kind.bits <= 64 else None
 
     def _attribute(self, number: int) -> tuple[int, _Cursor]:
         """What kind of attribute of MLIR's own it is (-1: of another dialect), and its content."""
