@@ -36,6 +36,7 @@ MOST_WORK = 200_000
 """Work for following conditions on unknown values (see :class:`~asyncops.checker.paths.Patience`)."""
 WORK_TO_DECIDE = MOST_WORK // 4
 """Work after that in which values are still looked for."""
+MOST_THREADS = 128  # cores of all devices that are followed together
 MOST_MEETINGS = 4  # pairs of cores that are looked at before all of them are
 LARGEST_ENTRY = 16
 """A finding rests on small values of what is read from memory: flags, counts, first indices. Where only larger ones
@@ -236,6 +237,9 @@ class _Session:
 
     def _run_together(self, threads: list[tuple[int, int]]) -> None:
         """These cores of these devices, step by step, on all combinations of their paths."""
+        if len(threads) > MOST_THREADS:
+            self.unknowns[f"{len(threads)} cores that speak to each other are too many to be followed"] = None
+            return
         runs = [self._paths(device, core)[0] for device, core in threads]
         if all(runs):
             for combination in self._combinations(runs):
