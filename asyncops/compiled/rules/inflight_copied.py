@@ -54,6 +54,7 @@ _CURES = {
     "read": "read the array only after done, through done's result",
     "write": "pass the source through done and update what done returns, so that the update comes after it",
 }
+_DONE = {"read": "read", "write": "rewritten"}
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -104,7 +105,9 @@ def _diagnostic(facts: Facts, touches: list[Touch]) -> Diagnostic:
     scope = _innermost(touch)
     construct = facts.sites.innermost(scope.instruction) if scope is not None else None
     label = {"loop": "the loop that carries it", "branch": "the conditional it goes through"}
+    inside = facts.sites.own_chain(touch.instruction)[:1] if touch.access != "copy" else ()
     places = related(
+        *((f"it is {_DONE[touch.access]} here", frame.location) for frame in inside),
         ("the copy is started here", facts.starts_at(flight)),
         ("the kernel that starts it", facts.sites.innermost(flight.start)),
         (label[scope.kind] if scope is not None else "", construct),
