@@ -341,5 +341,5 @@ def test_a_run_of_very_many_events_is_refused():
         long, out_shape=SHAPE, in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
         scratch_shapes=[pltpu.SemaphoreType.DMA(())],
     )  # fmt: skip
-    with pytest.raises(UnmodelledError, match="within 20000 events a core .*; try smaller shapes"):
+    with pytest.raises(UnmodelledError, match=r"within 20000 events a core .*; try smaller shapes"):
         asyncops.draw_timeline(kernel, SHAPE)
