@@ -7,6 +7,7 @@ each untried alternative, depth first, within a budget.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,15 +16,19 @@ from asyncops.checker.skeleton import OutOfBudget
 from stateful import terms
 from stateful.terms import Conditions, Predicate
 
+MOST_SECONDS = 6.0
+"""Processor seconds after which no more work is done, however little it was."""
+
 
 class Patience:
     """The work that a check may do on conditions over unknown values, in equations run and ranges of terms looked for.
 
-    Counted, not timed: the same program gets the same answer on every machine.
+    Counted, not timed: the same program gets the same answer on every machine, unless it is a very slow one.
     """
 
-    def __init__(self, work: int):
+    def __init__(self, work: int, until: float | None = None):
         self.left = work
+        self.until = time.process_time() + MOST_SECONDS if until is None else until
         self._seen = terms.effort()
 
     def count(self, equations: int) -> None:
@@ -32,7 +37,7 @@ class Patience:
 
     def share(self, parts: int) -> Patience:
         """One of so many equal parts of what is left; what becomes of it is reported to :meth:`take_back`."""
-        return Patience(max(self.left, 0) // parts)
+        return Patience(max(self.left, 0) // parts, self.until)
 
     def take_back(self, given: Patience, was: int) -> None:
         """A part that was given out with ``was`` left comes back: what it spent is spent."""
@@ -42,7 +47,7 @@ class Patience:
         """Raises :class:`OutOfBudget` when the work is done."""
         now = terms.effort()
         self.left, self._seen = self.left - (now - self._seen), now
-        if self.left < 0:
+        if self.left < 0 or time.process_time() > self.until:
             raise OutOfBudget(
                 "conditions on unknown values were followed for as long as a check may take; give the scalar arguments "
                 "and values=True"
