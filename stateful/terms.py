@@ -215,6 +215,7 @@ def _of_atom(operation: str, arguments: tuple[Any, ...], low: Bound, high: Bound
     if low is not None and low == high:
         return low
     text = _text(operation, arguments)
+    _EFFORT.count += len(text) >> 7
     if len(text) > LONGEST_TEXT:
         raise TermTooLargeError
     return Linear(((Atom(text, operation, arguments, low, high), 1),), 0)
@@ -828,6 +829,7 @@ class Conditions:
     def _decide(self, p: Comparison | Junction) -> bool | None:
         if isinstance(p, Junction):
             is_open = False
+            _EFFORT.count += len(p.parts)
             for q in p.parts:
                 answer = self.decide(q)
                 if answer is None:
@@ -945,6 +947,7 @@ class Conditions:
 
     def _propagate_clauses(self, affected: set[Atom]) -> Conditions | None:
         """Drops disjunctions about these atoms that hold now; of those with one open side, assumes it."""
+        _EFFORT.count += len(self.clauses)
         kept: list[Junction] = []
         forced: list[Predicate] = []
         for clause in self.clauses:
