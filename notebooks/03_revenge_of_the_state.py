@@ -232,6 +232,7 @@ report = asyncops.check_compiled(compiled)
 counts = showing.count(compiled)
 assert report.verdict == "clean"
 assert counts["in loops"] == counts["in flight"] == 0
+assert [pair.times for pair in report.schedule.pairs if pair.by == "Pallas"] == [4, 4]
 showing.hlo(compiled)
 
 # %% [markdown]

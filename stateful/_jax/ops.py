@@ -194,6 +194,10 @@ def _untracked(aval: Any) -> Any:
     return core.ShapedArray(physical.shape, physical.dtype)  # pyright: ignore[reportAttributeAccessIssue]
 
 
+# The whole program, and the functions that JAX makes of the bodies of scans (0.10, 0.12).
+_ENTRIES = ("main", "closed_call", "eval_jaxpr")
+
+
 class LoweringSite:
     """Where an equation is lowered: the program text around it."""
 
@@ -229,7 +233,7 @@ class LoweringSite:
             elif op.name == "sdy.manual_computation" and is_argument:
                 value = op.operands[ir.BlockArgument(value).arg_number]
             elif op.name == "func.func":
-                return ir.StringAttr(op.attributes["sym_name"]).value == "main"
+                return ir.StringAttr(op.attributes["sym_name"]).value.startswith(_ENTRIES)
             else:
                 kernel = op.name == "stablehlo.custom_call" and "tpu_custom_call" in str(
                     op.attributes["call_target_name"]
