@@ -311,9 +311,9 @@ for kernel, *scratch in STEPS.values():
 # %% [markdown]
 # # Four mistakes
 #
-# None of the following shows on every run, and three of the four give right numbers most of the time. For each you see
-# what the checker says, and its evidence: a **schedule**, that is, an order of events that the machine is free to choose
-# and in which it goes wrong. `replay()` runs that schedule again, event by event, on a strict machine.
+# None of the following need show in a test: the machine is free to be kind. For each you see what the checker says, and its
+# evidence: a **schedule**, that is, an order of events that the machine may choose and in which it goes wrong. `replay()` runs
+# that schedule again, event by event, on a strict machine.
 
 
 # %%
