@@ -134,12 +134,14 @@ class Comparison:
 class Junction:
     """``all`` or ``any`` of several predicates, in a fixed order."""
 
-    __slots__ = ("_atoms", "_hash", "is_all", "parts")
+    __slots__ = ("_atoms", "_hash", "comparisons", "is_all", "parts")
 
     def __init__(self, is_all: bool, parts: tuple[Any, ...]):
         self.is_all, self.parts = is_all, parts
         self._hash = hash((is_all, parts))
         self._atoms: frozenset[Atom] | None = None
+        self.comparisons = sum(getattr(p, "comparisons", 1) for p in parts)
+        """How many comparisons it is made of."""
 
     @property
     def atoms(self) -> frozenset[Atom]:
@@ -519,7 +521,8 @@ def _join(is_all: bool, parts: Iterable[Predicate]) -> Predicate:
             flat.update(dict.fromkeys(p.parts))
         else:
             flat[p] = None
-    if any(logical_not(p) in flat for p in flat):
+    # Of comparisons only: to negate what is nested, level by level, takes time that doubles with each.
+    if any(isinstance(p, Comparison) and logical_not(p) in flat for p in flat):
         return not is_all
     if not flat:
         return is_all
@@ -662,7 +665,16 @@ class Conditions:
     Immutable: :meth:`assume` gives a new object, or None where the assumption contradicts what is known.
     """
 
-    __slots__ = ("_answers", "_clauses", "_index", "_quotients", "bounds", "clauses", "excluded")
+    __slots__ = (
+        "_answers",
+        "_clauses",
+        "_equations",
+        "_index",
+        "_quotients",
+        "bounds",
+        "clauses",
+        "excluded",
+    )
 
     def __init__(
         self,
@@ -677,6 +689,7 @@ class Conditions:
             None  # bounded quotients, by atom of the dividend
         )
         self._clauses = frozenset(clauses)
+        self._equations: dict[Atom, Term] | None = None  # symbols that equal something else
 
     def facts(self) -> Iterator[Predicate]:
         """Everything assumed, as predicates."""
@@ -867,6 +880,29 @@ class Conditions:
                 break
             result = substitute(result, chosen)
         return result
+
+    def with_equations(self, a: Any) -> Any:
+        """The same value or predicate, with symbols that an equation of this path gives in terms of others put in."""
+        if isinstance(a, int):
+            return a
+        if self._equations is None:
+            self._equations = dict(self._solved())
+        if not self._equations:
+            return a
+        values = {x: self._equations[x] for x in symbols(a) if x in self._equations}
+        return substitute(a, values) if values else a
+
+    def _solved(self) -> Iterator[tuple[Atom, Term]]:
+        """Symbols that equal something else, each with what it equals."""
+        for direction, (low, high) in self.bounds.items():
+            if low is None or low != high:
+                continue
+            for x, c in direction:
+                if abs(c) == 1 and x.operation in ("symbol", "element"):
+                    others = sub(Linear(direction, 0), scale(Linear(((x, 1),), 0), c))
+                    if x not in symbols(others):
+                        yield x, scale(sub(low, others), c)
+                        break
 
     # -- assuming --
 

@@ -34,6 +34,7 @@ MOST_FORKS = 4000
 MOST_WORK = 1_500_000
 _TOO_MANY = "more branches on unknown values than are followed; give the scalar arguments and values=True"
 LONGEST_PERIOD = 8
+MOST_ALTERNATIVES = 8  # comparisons in which joined paths may differ; more, and the difference is forgotten
 MOST_CONTENTS = 40  # different contents of one buffer at the heads of a loop; more, and it is forgotten
 VERSIONS_PER_ITERATION = 1 << 20  # of one buffer's contents: more than an iteration has stores
 MOST_VARIANTS = 6
@@ -58,6 +59,9 @@ class ForkPolicy:
             self.patience.spend()
         conditions: Conditions = state.path
         known = conditions.decide(predicate)
+        if known is None:
+            predicate = conditions.with_equations(predicate)
+            known = conditions.decide(predicate)
         if known is not None:
             return [(known, state)]
         yes, no = conditions.assume(predicate), conditions.assume(terms.logical_not(predicate))
@@ -72,8 +76,8 @@ class ForkPolicy:
         return [(True, state), (False, other)]
 
     def concretise(self, state: State, term: Term, low: int | None = None, high: int | None = None) -> Any:
-        """Terms stay as they are."""
-        return term
+        """Terms stay terms; what an equation of the path says of a symbol is put in."""
+        return state.path.with_equations(term)
 
     def avoid(self, state: State, predicate: Predicate) -> Predicate:
         """Assumes that ``predicate`` does not hold; the condition under which the program itself makes it hold.
@@ -536,7 +540,7 @@ def _either(a: Conditions, b: Conditions) -> Conditions:
     shared = set(result.facts())
     left = [f for f in a.facts() if f not in shared]
     right = [f for f in b.facts() if f not in shared]
-    if left and right and len(left) + len(right) <= 6:
+    if left and right and sum(getattr(f, "comparisons", 1) for f in (*left, *right)) <= MOST_ALTERNATIVES:
         both = terms.logical_or(terms.logical_and(*left), terms.logical_and(*right))
         return result.assume(both) or result
     return result

@@ -16,7 +16,7 @@ from asyncops.checker.skeleton import OutOfBudget
 from stateful import terms
 from stateful.terms import Conditions, Predicate
 
-MOST_SECONDS = 6.0
+MOST_SECONDS = 20.0
 """Processor seconds after which no more work is done, however little it was."""
 
 

@@ -304,7 +304,8 @@ class Tracker(Recorder):
         """The identity of a semaphore; its index may hold symbols."""
         if view is None:
             return None
-        return self.same_key(state, SemaphoreKey(view.root, tuple(start for start, _, _ in view.ranges)))  # type: ignore[arg-type]
+        index = tuple(self.policy.concretise(state, start) for start, _, _ in view.ranges)
+        return self.same_key(state, SemaphoreKey(view.root, index))  # type: ignore[arg-type]
 
     def same_key(self, state: Any, key: SemaphoreKey) -> SemaphoreKey:
         """The key under which the semaphore is counted already, if the path decides that they are the same."""

@@ -334,3 +334,15 @@ def test_a_bound_on_a_quotient_bounds_its_dividend_and_back(
     below = [n < asked for n in numbers]
     between(terms.le(least, quotient), terms.lt(x, asked), list(zip(at_least, below)))
     between(terms.lt(x, asked), terms.le(least, quotient), list(zip(below, at_least)))
+
+
+@settings(max_examples=60)
+@given(FACTS, INTEGERS, INTEGERS)
+def test_what_an_equation_says_may_be_put_in(facts: list[Pair], asked: Pair, other: Pair) -> None:
+    equation = Pair(terms.eq(FREE[0], other.term), lambda v: v[0] == other.meaning(v))
+    path = assumed([equation, *facts])
+    assume(path is not None)
+    assert path is not None
+    resolved = path.with_equations(asked.term)
+    for v in solutions([equation, *facts]):
+        assert terms.evaluate(resolved, values_of(v)) == asked.meaning(v)

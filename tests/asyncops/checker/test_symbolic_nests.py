@@ -14,6 +14,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 import asyncops
+from asyncops import kernels
 
 SCRATCH = [pltpu.VMEM((4, 8, 128), jnp.float32), pltpu.SemaphoreType.DMA((4,))]
 BLOCK = jax.ShapeDtypeStruct((8, 128), jnp.float32)
@@ -193,3 +194,28 @@ def test_what_only_large_entries_show_is_named_and_not_claimed() -> None:
     assert report.verdict == "unknown"
     assert any("AO101" in text and "= 1000" in text for text in report.unknowns)
     assert asyncops.check(call, np.array([1000], np.int32), x, values=True).verdict == "findings"
+
+
+@pytest.mark.parametrize("slots", [2, 3])
+@pytest.mark.parametrize(("reads", "writes"), [(True, False), (False, True), (True, True)])
+def test_the_multi_buffered_loop_is_right_for_every_number_of_steps(slots, reads, writes):
+    blocks = jax.ShapeDtypeStruct((64, 8, 128), jnp.float32)
+
+    def kernel(count, x, y, total):
+        def body(i, *buffers):
+            found = buffers[0][...] if reads else jnp.ones((8, 128))
+            (buffers[-1] if writes else total)[...] = found
+
+        kernels.multi_buffered_loop(
+            count[0], body, slots=slots,
+            reads=[lambda i: x.at[i]] if reads else [], writes=[lambda i: y.at[i]] if writes else [],
+        )  # fmt: skip
+
+    anywhere = pl.BlockSpec(memory_space=pl.ANY)
+    fn = pl.pallas_call(
+        kernel,
+        out_shape=[blocks, jax.ShapeDtypeStruct((8, 128), jnp.float32)],
+        in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), anywhere],
+        out_specs=[anywhere, pl.BlockSpec(memory_space=pltpu.VMEM)],
+    )
+    assert asyncops.check(fn, jax.ShapeDtypeStruct((1,), jnp.int32), blocks).verdict == "clean"
