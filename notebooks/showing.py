@@ -44,7 +44,7 @@ _STYLE = """<style>
 .shown i { opacity: .75; }
 figure.shown { margin: 0; padding: 8px; border-radius: 6px; background: #ffffff; color: #1f2328; overflow-x: auto; }
 figure.shown figcaption { font: 13px ui-sans-serif, system-ui, sans-serif; padding-top: 6px; }
-figure.shown svg { max-width: max(100%, 1100px); height: auto; }
+figure.shown svg { max-width: max(100%, 900px); height: auto; }
 @media (prefers-color-scheme: dark) { figure.shown { background: #0d1117; color: #e6edf3; } }
 </style>"""
 
