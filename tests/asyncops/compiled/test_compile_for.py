@@ -20,6 +20,8 @@ from stateful.errors import CompilerError, InvalidArgumentError
 
 pytest.importorskip("libtpu", reason="the TPU compiler is not installed")
 
+pytestmark = pytest.mark.tpu_compile
+
 X = jax.ShapeDtypeStruct((64, 128), jnp.float32)
 ANY = pl.BlockSpec(memory_space=pl.ANY)
 

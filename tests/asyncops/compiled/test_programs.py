@@ -11,6 +11,8 @@ import pytest
 
 from asyncops.checker.report import Diagnostic
 
+pytestmark = pytest.mark.tpu_compile
+
 SOURCE = (Path(__file__).parent / "programs.py").read_text()
 NAMES = re.findall(r"^    (\w+),$", SOURCE.partition("RING = (")[2], re.MULTILINE)
 GENERATIONS = ("v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1")
