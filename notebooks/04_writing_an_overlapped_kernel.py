@@ -189,7 +189,7 @@ def many_slots(x_hbm, y_hbm, x_buf, y_buf, fetch_sems, store_sems):
 STEP_3 = many_slots, buffers(SLOTS), buffers(SLOTS), DMA((SLOTS,)), DMA((SLOTS,))
 three = asyncops.draw_timeline(program(*STEP_3), X)
 showing.figure(
-    three.to_svg(columns=16),
+    three.to_svg(columns=12),
     "Step 3. Fetches and stores in flight all the time; no computation without a copy.",
 )
 
@@ -217,7 +217,7 @@ def from_the_library(x_hbm, y_hbm):
 STEP_4 = (from_the_library,)
 four = asyncops.draw_timeline(program(*STEP_4), X)
 assert (overlapped(four), at_once(four)) == (overlapped(three), at_once(three))
-showing.figure(four.to_svg(columns=16), "Step 4. The library's loop: the same copies as in step 3.")
+showing.figure(four.to_svg(columns=12), "Step 4. The library's loop: the same copies as in step 3.")
 
 # %% [markdown]
 # ## Are they right?
