@@ -75,9 +75,10 @@ for event in core.events:
         print(f"{event.site.location!s:10} {format_event(event)}")
 
 # %% [markdown]
-# Five kinds of event are enough for everything in these notebooks: a core **reads** or **writes** memory, **starts** a
-# copy, **signals** or **waits** on a semaphore. (The marks say when memory comes into being and goes.) A copy is an agent of its own. It has two moments of which
-# others can know: it has read all of its source (`read-done`), and has written all of its destination (`write-done`).
+# Five kinds of event are enough for everything in these notebooks: a core **reads** or **writes** memory, **starts** a copy,
+# **signals** or **waits** on a semaphore. (The marks say when memory comes into being and goes.) A copy is an agent of its
+# own. It has two moments of which others can know: it has read all of its source (`read-done`), and has written all of its
+# destination (`write-done`).
 #
 # ## What must happen before what
 #
@@ -185,8 +186,8 @@ assert agreed > 0.95 * pairs
 print(f"{programs} programs, {pairs:,} pairs; {agreed / pairs:.1%} agreed, {too_much} ordered without reason")
 
 # %% [markdown]
-# The rule never orders too much: nothing that can go wrong is hidden by it. It sometimes orders too little, where only a deeper
-# argument helps. So a race that it suspects is not reported as a fact. It is handed to a search for a **schedule** in
+# In none of them does the rule order too much, which would hide what can go wrong. It sometimes orders too little, where only a
+# deeper argument helps. So a race that it suspects is not reported as a fact. It is handed to a search for a **schedule** in
 # which both sides really meet, and that schedule is the evidence that you see.
 
 # %%
