@@ -112,9 +112,11 @@ class Topology:
     ) -> int:
         value = self.policy.concretise(state, term, 0, count - 1)
         if not 0 <= value < count:
+            asked = value
             self.machine.problem(state, Problem(
-                "AO305", f"{what} {value} is outside {of or f'the mesh of {count} devices'}", site,
+                "AO305", f"{what} {asked} is outside {of or f'the mesh of {count} devices'}", site,
                 "wrap the neighbour's index with lax.rem(index + size, size)",
+                test=lambda model: not 0 <= asked < count,
             ))  # fmt: skip
             value %= count
         return value
