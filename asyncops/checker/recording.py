@@ -151,6 +151,7 @@ class Problem:
     related: tuple[tuple[str, Any], ...] = ()
     test: Callable[[Mapping[Any, int]], bool] | None = None
     condition: Any = True  # a predicate: where it is false the defect is not there
+    subject: Callable[[Mapping[Any, int]], Hashable] | None = None  # problems with one subject are one defect
 
     def text(self, model: Mapping[Any, int]) -> str:
         """The message, with the values of a model in place of symbols."""
@@ -325,6 +326,7 @@ def out_of_bounds(view: View, site: Site) -> Problem:
         site,
         f"guard the access, or clamp the index so that it stays below the size of {buffer.name}",
         test=lambda model: view.region.substituted(model).out_of_bounds() is True,
+        subject=lambda model: ("outside", buffer, str(view.region.substituted(model))),
     )
 
 

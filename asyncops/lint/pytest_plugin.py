@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,13 +11,22 @@ if TYPE_CHECKING:
     from asyncops.lint.pytest_watch import KernelWatch
 
 
+def _what_to_do(value: str) -> str:
+    if value in ("fail", "warn"):
+        return value
+    raise argparse.ArgumentTypeError(
+        f"{value!r} is neither fail nor warn; where a path follows, say --asyncops=fail {value}, or the path first"
+    )
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds ``--asyncops`` and ``--asyncops=warn``."""
     parser.getgroup("asyncops").addoption(
         "--asyncops",
         nargs="?",
         const="fail",
-        choices=("fail", "warn"),
+        type=_what_to_do,
+        metavar="fail|warn",
         help="check every Pallas kernel that a test traces; findings fail the test, with =warn they do not",
     )
 

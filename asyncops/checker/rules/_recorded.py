@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from asyncops.checker.analysis import Analysis, Finding, lines
 from asyncops.checker.recording import placed
@@ -15,13 +15,15 @@ def recorded(analysis: Analysis, code: str) -> Iterator[Finding]:
         is_there = terms.evaluate(problem.condition, analysis.model) is not False
         if problem.code == code and is_there:
             site = placed(problem.site, analysis.model)
-            subjects = frozenset({("line", site.location)})
+            subjects: set[Hashable] = {("line", site.location)}
+            if problem.subject is not None:
+                subjects.add(problem.subject(analysis.model))
             yield Finding(
                 code,
                 problem.text(analysis.model),
                 site,
                 problem.help,
                 lines(*problem.related),
-                subjects,
+                frozenset(subjects),
                 problem,
             )

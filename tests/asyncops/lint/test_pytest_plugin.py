@@ -100,3 +100,9 @@ def test_a_test_that_fails_by_itself_keeps_its_reason(suite: pytest.Pytester) ->
     suite.makepyfile(SUITE.replace("call(racy)(ONES)", "call(racy)(ONES); assert 1 == 2"))
     result = run_suite(suite, "--asyncops", "-k", "racy")
     result.stdout.fnmatch_lines(["*assert 1 == 2*", "*error?AO201?*"])
+
+
+def test_a_path_behind_the_option_is_told_from_what_it_takes(suite: pytest.Pytester) -> None:
+    result = suite.runpytest_subprocess("--asyncops", "test_kernels.py")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines("*say --asyncops=fail test_kernels.py, or the path first")
