@@ -115,9 +115,15 @@ def _diagnostic(group: Sequence[Seen]) -> Diagnostic:
     same = [("and here", s.finding.site.location) for s in rest if s.finding.code == finding.code]
     return Diagnostic(
         finding.code, _NAMES[finding.code].NAME, finding.severity or _NAMES[finding.code].SEVERITY, finding.message,
-        finding.site.location, lines(*finding.related, *same), secondary, witness, confirmed, finding.help,
+        finding.site.location, lines(*finding.related, *same), secondary, witness, confirmed, _cure(group),
         first.kernel,
     )  # fmt: skip
+
+
+def _cure(group: Sequence[Seen]) -> str:
+    """The cure of the defect: where there is a wait, but one that another copy satisfies, one more helps nobody."""
+    shared = [s.finding.help for s in group if s.finding.code == "AO302"]
+    return shared[0] if shared and group[0].finding.code in _RACES else group[0].finding.help
 
 
 def _witness(group: Sequence[Seen]) -> tuple[Any, bool]:

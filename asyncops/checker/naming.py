@@ -82,6 +82,13 @@ class Names:
         name = self.copy_name(core, index)
         return f"the copy {name}" if name else f"the copy started {self.by(core, index)}"
 
+    def whose_copy(self, core: int, index: int) -> str:
+        """A copy and, where there are several cores, whose it is."""
+        name = self.copy_name(core, index)
+        if not name or len(self.program.cores) == 1:
+            return self.copy(core, index)
+        return f"{self.core(core)}'s copy {name}"
+
     def by(self, core: int, index: int) -> str:
         """Who did it, where and when."""
         who = f"by {self.core(core)} " if len(self.program.cores) > 1 else ""

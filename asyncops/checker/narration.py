@@ -96,11 +96,17 @@ class _Teller(Names):
         for step in steps:
             if isinstance(step, Advance):
                 self.at[step.core] = step.stop
-        went = [core for core, stop in enumerate(self.at) if stop]
-        if went:
-            parts = [f"{self.core(c)} runs to {self.place(c, self.at[c] - 1)}" for c in went[:3]]
-            more = f"; {len(went) - 3} more cores run, too" if len(went) > 3 else ""
-            yield "; ".join(parts) + more
+        accused = {core for core, _ in self.key_starts}
+        went = sorted((c for c, stop in enumerate(self.at) if stop), key=lambda c: (c not in accused, c))
+        places = [self.place(c, self.at[c] - 1) for c in went]
+        if len(went) > 2 and len(went) == len(self.at) and len(set(places)) == 1:
+            yield f"all {len(went)} devices and cores run to {places[0]}"
+        elif went:
+            parts = [f"{self.core(c)} runs to {place}" for c, place in zip(went[:3], places)]
+            more = len(went) - 3
+            if more > 0:
+                parts.append(f"{more} more {'core runs' if more == 1 else 'cores run'}, too")
+            yield "; ".join(parts)
 
     def _advance(self, step: Advance) -> Iterator[tuple[str, bool]]:
         core, start = step.core, self.at[step.core]
@@ -137,7 +143,7 @@ class _Teller(Names):
         core, index = step.half.core, step.half.index
         event = self.program.cores[core].events[index]
         assert isinstance(event, Start)
-        name = self.copy(core, index)
+        name = self.whose_copy(core, index)
         if step.done:
             return f"{name} {'completes' if step.half.half is Half.WRITE_DONE else 'has read its source'}"
         semaphore, amount = half_of(event.copy, step.half.half)
@@ -174,7 +180,7 @@ class _Teller(Names):
             deed = f"{self.core(point.core)} {self.told(*where)}"
         else:
             verb = "writes its destination" if point.half is Half.WRITE_DONE else "reads its source"
-            deed = f"{self.copy(point.core, point.index)} {verb}"
+            deed = f"{self.whose_copy(point.core, point.index)} {verb}"
         when = f"before {self.core(mark.core)}" if claim.early else f"after {self.core(mark.core)}"
         return f"{deed} {when} {self.told(mark.core, mark.index)}"
 

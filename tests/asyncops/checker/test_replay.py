@@ -270,7 +270,7 @@ def test_a_remote_copy_before_the_entry_and_after_the_exit():
     early, late = (find_early_touch(whole, written(0, 0), Point(1, index)) for index in (0, 1))
     assert str(early).splitlines() == [
         "1. device 0 starts the copy x -> buf (kernel.py:5)",
-        "2. the copy x -> buf writes its destination before device 1 enters the kernel (kernel.py:1)",
+        "2. device 0's copy x -> buf writes its destination before device 1 enters the kernel (kernel.py:1)",
     ]
     assert "after device 1 leaves the kernel (kernel.py:9)" in str(late)
 
