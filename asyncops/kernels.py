@@ -302,17 +302,25 @@ def multi_buffered_loop(
             "ahead, else it would land in a buffer in use; slots must be at least 1"
         )
 
-    def allocated(buffers: list[list[Ref]]) -> None:
-        streams = [_Stream(v, b[0], b[1], slots) for v, b in zip((*reads, *writes), buffers, strict=True)]
+    views = {
+        f"{kind}{i}": v for kind, all_ in (("read", reads), ("write", writes)) for i, v in enumerate(all_)
+    }
+
+    def allocated(**memory: Ref) -> None:
+        streams = [_Stream(v, memory[name], memory[f"{name}_sems"], slots) for name, v in views.items()]
         _run(steps, body, streams[: len(reads)], streams[len(reads) :], distance)
 
-    scoped: Any = pl.run_scoped  # its types know of memory, not of trees of it
-    scoped(allocated, [_buffers(view, slots) for view in (*reads, *writes)])
+    # What the memory is called here, it is called in messages and pictures.
+    buffers = {name: buffer for n, v in views.items() for name, buffer in _buffers(n, v, slots).items()}
+    pl.run_scoped(allocated, **buffers)
 
 
-def _buffers(view: View, slots: int) -> list[Any]:
+def _buffers(name: str, view: View, slots: int) -> dict[str, Any]:
     block = view(jnp.int32(0))
-    return [pltpu.VMEM((slots, *block.shape), block.dtype), pltpu.SemaphoreType.DMA((slots,))]
+    return {
+        name: pltpu.VMEM((slots, *block.shape), block.dtype),
+        f"{name}_sems": pltpu.SemaphoreType.DMA((slots,)),
+    }
 
 
 def _run(

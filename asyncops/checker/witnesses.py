@@ -34,6 +34,19 @@ class Exhibit:
         """The run in which it was seen, every copy drawn for as long as it may take."""
         return None if self.program is None else timeline_of_program(self.program)
 
+    def to_svg(self) -> str | None:
+        """The picture of :meth:`timeline` as SVG text; None where it was seen in no run."""
+        timeline = self.timeline()
+        return None if timeline is None else timeline.to_svg()
+
+    def _repr_svg_(self) -> str | None:
+        return self.to_svg()
+
+    def to_chrome_trace(self) -> dict[str, Any] | None:
+        """The run in the Trace Event Format, for ui.perfetto.dev; None where there is none."""
+        timeline = self.timeline()
+        return None if timeline is None else timeline.to_chrome_trace()
+
     def __str__(self) -> str:
         return "\n".join(f"{n}. {fact}" for n, fact in enumerate(self.facts, 1))
 
