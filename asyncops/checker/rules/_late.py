@@ -148,17 +148,24 @@ def _early_finding(
         what, subjects = f"the signal on {name_of(event.semaphore)}", semaphore_subjects(event.semaphore)
     if not is_reentry:
         rest = f"can reach device {target} before it has entered the kernel"
+        cure = (
+            f"exchange barrier signals with the target itself (here device {target}) before the first remote "
+            "operation to it"
+        )
     else:
         rest = (
             f"can reach device {target} before it has entered call {number}: a count of another call satisfies the "
             "barrier"
         )
+        cure = (
+            "end the kernel with a second exchange of signals, on another semaphore, so that no device is a call "
+            "ahead of those that signal it"
+        )
     return Finding(
         code,
         f"{what} of device {sender} {rest}{analysis.when(event.site)}",
         event.site,
-        f"exchange barrier signals with the target itself (here device {target}) before the first remote operation "
-        "to it",
+        cure,
         analysis.may_let_go(touch.point),
         frozenset(subjects),
         touch,
