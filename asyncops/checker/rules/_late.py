@@ -158,7 +158,7 @@ def _early_finding(
             "barrier"
         )
         cure = (
-            "end the kernel with a second exchange of signals, on another semaphore, so that no device is a call "
+            "exchange signals once more before the kernel ends, on another semaphore, so that no device is a call "
             "ahead of those that signal it"
         )
     return Finding(
