@@ -7,6 +7,7 @@ from functools import cached_property
 
 from asyncops.checker.events import Location
 from asyncops.checker.report import Diagnostic
+from asyncops.compiled.dependences import Dependences
 from asyncops.compiled.excerpts import Excerpt, Step
 from asyncops.compiled.facts import CopyMade, Flight, ScopePath, Touch, Trace, times
 from asyncops.compiled.hlo import Instruction, Module
@@ -44,6 +45,11 @@ class Facts:
     def sites(self) -> Sites:
         """Lines of the compiled module."""
         return Sites(self.trace.module)
+
+    @cached_property
+    def dependences(self) -> Dependences:
+        """What instructions of the compiled module are computed from."""
+        return Dependences(self.sites)
 
     @cached_property
     def flights(self) -> tuple[Flight, ...]:

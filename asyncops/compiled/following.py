@@ -14,7 +14,7 @@ from asyncops.compiled import operations
 from asyncops.compiled.facts import Flight, Mark, Scope, Trace
 from asyncops.compiled.hlo import UNKNOWN_OPCODE, Computation, Instruction, Module, Path
 from asyncops.compiled.inflight import Branch, InFlight, join
-from asyncops.compiled.loops import trip_count
+from asyncops.compiled.loops import runs_at_most_once, trip_count
 from asyncops.compiled.mosaic import Kernel, KernelCopy, KernelWait, Slot, kernel_of
 from asyncops.compiled.recording import Recorder
 from asyncops.compiled.values import Buffer, TooLarge, Value, element, first, fresh, joined, leaves
@@ -106,7 +106,8 @@ class _Run:
         outside = self._record.state.buffers()
         self._record.log(Mark.ENTER, loop, trips=trips)
         heads = set()
-        for _ in range(MAX_ITERATIONS if trips is None else min(trips, MAX_ITERATIONS)):
+        most = 1 if trips is None and runs_at_most_once(loop, self._module) else trips
+        for _ in range(MAX_ITERATIONS if most is None else min(most, MAX_ITERATIONS)):
             head = self._head(carry, outside)
             if head in heads:
                 break
@@ -117,7 +118,7 @@ class _Run:
             self._record.use(carry)
             self._trace.carried.update(leaves(carry))
         else:
-            if trips is None or trips > MAX_ITERATIONS:
+            if most is None or most > MAX_ITERATIONS:
                 self._trace.unknowns.append(
                     f"{loop}: its state did not repeat within {MAX_ITERATIONS} iterations"
                 )

@@ -50,6 +50,32 @@ def _counted(loop: Instruction, home: Computation, module: Module) -> int | None
     return max(0, -(-distance // abs(step)))
 
 
+def runs_at_most_once(loop: Instruction, module: Module) -> bool:
+    """Whether the ``while`` instruction ``loop`` runs no second iteration: to go on, a counter must be a constant.
+
+    A counter to which each iteration adds a constant other than 0 is that only once. What else the condition asks
+    for does not matter.
+    """
+    condition, body = _callee(loop, "condition", module), _callee(loop, "body", module)
+    if condition is None or body is None or condition.root is None:
+        return False
+    return any(
+        _constant(other, condition) is not None and _step(_carried(counter, condition), body)
+        for test in _all_of(condition.root, condition)
+        if test.opcode == "compare" and test.attributes.get("direction") == "EQ" and len(test.operands) == 2
+        for counter, other in (test.operands, test.operands[::-1])
+    )
+
+
+def _all_of(test: Instruction, computation: Computation) -> list[Instruction]:
+    """The tests that must all hold where ``test`` does."""
+    found = [test]
+    for one in found:
+        if one.opcode == "and" and len(found) < _MAX_STEPS:
+            found += [i for name in one.operands if (i := _behind(name, computation)) is not None]
+    return found
+
+
 def _callee(loop: Instruction, role: str, module: Module) -> Computation | None:
     return module.computations.get(loop.attributes.get(role, "").lstrip("%"))
 

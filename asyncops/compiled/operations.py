@@ -178,10 +178,20 @@ def describe(instruction: Instruction) -> str:
     return "computation" if instruction.opcode == "fusion" else instruction.opcode
 
 
+def operation_path(instruction: Instruction) -> list[str]:
+    """The parts of the ``op_name`` that JAX gave it: transformations, control flow, the primitive last."""
+    metadata = instruction.attributes.get("metadata", "")
+    return metadata.partition('op_name="')[2].partition('"')[0].split("/")
+
+
+def is_transposed(instruction: Instruction) -> bool:
+    """True for a part of the backward pass of a gradient: it has the lines of the forward pass, in another order."""
+    return any(part.startswith("transpose(") for part in operation_path(instruction))
+
+
 def kernel_name(instruction: Instruction) -> str:
     """A Pallas kernel's name, from its ``op_name`` (.../NAME/pallas_call), else the instruction's."""
-    metadata = instruction.attributes.get("metadata", "")
-    path = metadata.partition('op_name="')[2].partition('"')[0].split("/")
+    path = operation_path(instruction)
     if len(path) >= 2 and path[-1] in ("pallas_call", "mpmd_map") and "(" not in path[-2]:
         return path[-2]
     return instruction.name

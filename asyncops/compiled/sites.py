@@ -44,6 +44,11 @@ class Sites:
         """The computation that an instruction belongs to."""
         return self._homes.get(instruction)
 
+    def caller(self, instruction: Instruction) -> Instruction | None:
+        """An instruction that calls the computation which an instruction belongs to."""
+        home = self._homes.get(instruction)
+        return self._callers.get(home.name) if home is not None else None
+
     def own_chain(self, instruction: Instruction) -> tuple[Frame, ...]:
         """The frames recorded with the instruction, innermost first."""
         if instruction.frame:

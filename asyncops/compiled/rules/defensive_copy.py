@@ -71,9 +71,16 @@ def _taken_over_by(facts: Facts, copy: CopyMade) -> Instruction | None:
     in_loop = bool(loops(copy.path))
     if moved(copy) != "copied" and len(facts.users(copy.operand.origin)) == 1:
         return None  # it was only computed elsewhere: there is one array, not two
-    if copy.result in aliased and (in_loop or _is_needed(facts, copy)):
-        return aliased[copy.result]
+    kernel = aliased.get(copy.result)
+    if kernel is not None and (in_loop or (_is_needed(facts, copy) and not _is_joined(facts, copy, kernel))):
+        return kernel
     return aliased.get(copy.operand) if in_loop and copy.result in facts.trace.carried else None
+
+
+def _is_joined(facts: Facts, copy: CopyMade, kernel: Instruction) -> bool:
+    """A conditional returns one array where its branches have several: it copies, whoever takes the result over."""
+    branched = any(scope.kind == "branch" for scope in copy.path)
+    return branched and facts.sites.home(copy.instruction) is not facts.sites.home(kernel)
 
 
 def _is_needed(facts: Facts, copy: CopyMade) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from asyncops.compiled.checking import check_compiled
 from asyncops.compiled.facts import Trace
 from asyncops.compiled.following import MAX_ITERATIONS, follow
-from asyncops.compiled.loops import trip_count
+from asyncops.compiled.loops import runs_at_most_once, trip_count
 from asyncops.compiled.parser import parse_hlo
 
 A = "f32[64,128]{1,0:T(8,128)}"
@@ -317,6 +317,24 @@ def test_trip_counts():
     assert trip_count(one.entry.by_name["w"], one.entry, one) is None
     (one,) = parse_hlo(loop("").replace("direction=LT", "direction=NE"))
     assert trip_count(one.entry.by_name["w"], one.entry, one) is None
+
+
+def second_iteration(test: str, by: int = 1) -> bool:
+    """Whether a loop may run twice while ``test`` (of the counter %i) and something unknown hold."""
+    root = "ROOT %c = pred[] compare(%i, %n), direction=LT"
+    both = f"%k = {N} constant(3)\n  %u = pred[] custom-call(%p)\n  %c = pred[] {test}\n  ROOT %r = pred[] and(%u, %c)"
+    text = loop("").replace(root, both).replace("constant(1)", f"constant({by})")
+    (one,) = parse_hlo(text)
+    return not runs_at_most_once(one.entry.by_name["w"], one)
+
+
+def test_a_loop_that_goes_on_only_at_one_count_runs_at_most_once():
+    assert not second_iteration("compare(%i, %k), direction=EQ")
+    assert not second_iteration("compare(%k, %i), direction=EQ", by=-1)
+    assert second_iteration("compare(%i, %k), direction=EQ", by=0)
+    assert second_iteration("compare(%i, %k), direction=NE")
+    assert second_iteration("compare(%i, %i), direction=EQ")
+    assert second_iteration("custom-call(%i)")
 
 
 def test_a_module_that_is_not_scheduled_is_unknown():
