@@ -83,7 +83,7 @@ def live_results(jaxpr: Any, live: Sequence[bool], found: dict[int, set[int]]) -
 
     Bodies that are called are followed; of loops and branches every result is taken to matter.
     """
-    wanted = {v for v, is_live in zip(jaxpr.outvars, live) if is_live}
+    wanted = {v for v, is_live in zip(jaxpr.outvars, live) if is_live and not hasattr(v, "val")}
     for eqn in reversed(jaxpr.eqns):
         form = ho.normal_form(eqn)
         used = [v in wanted for v in eqn.outvars]

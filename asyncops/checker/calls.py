@@ -18,7 +18,7 @@ from typing import Any
 from asyncops.checker import pipelines, scalars
 from asyncops.checker.cores import Station, any_station, is_first, owner, stations
 from asyncops.checker.events import Location, Site
-from asyncops.checker.memory import Buffer, Cells
+from asyncops.checker.memory import Buffer, Cells, holds_integers
 from asyncops.checker.parallel import parallel_axes
 from asyncops.checker.recording import Gate
 from asyncops.checker.skeleton import (
@@ -35,6 +35,9 @@ from stateful import signatures
 from stateful._jax import jaxprs, names
 from stateful._jax import primitives as p
 from stateful.types import MemorySpace, RefType, View
+
+FIRST_IN_LOOPS = 1 << 20
+"""The first number of calls in loops that are explored to a fixpoint: later iterations use them again."""
 
 
 @dataclass(eq=False, slots=True)
@@ -91,8 +94,7 @@ class KernelInterpreter(Interpreter):
         if static.backend != "tpu":
             raise Unmodelled(f"kernel {static.name} is for {static.backend}, which is not modelled", location)
         self.kernel_names[static.name] = None
-        call = KernelCall(state.calls, static, location, stack)
-        state.calls += 1
+        call = KernelCall(self.call_number(eqn, state), static, location, stack)
         outer_place, everybody = state.place, stations(static)
         takes_part = state.place.slot < max(1, len(everybody))
         if everybody:
@@ -104,7 +106,7 @@ class KernelInterpreter(Interpreter):
         call.unused = frozenset(i for i in range(len(eqn.outvars)) if i not in live)
         outer_call, outer_moment, outer_grid = state.call, state.moment, state.grid
         state.call = call
-        if call.number:
+        if 0 < call.number < FIRST_IN_LOOPS:
             state.moment = outer_moment.inside("call", call.number)
         arguments, outputs = self._bind(call, form, value, state)
         call.at_entry = state.cells.fork()
@@ -120,6 +122,11 @@ class KernelInterpreter(Interpreter):
             path.call, path.moment, path.grid = outer_call, outer_moment, outer_grid
             results.append((outputs, path))
         return results
+
+    def call_number(self, eqn: Any, state: State) -> int:
+        """The number of the next kernel call."""
+        state.calls += 1
+        return state.calls - 1
 
     def enter(self, state: State, call: KernelCall) -> None:
         """The kernel starts on this core. The cores of a mesh start together."""
@@ -252,8 +259,15 @@ class KernelInterpreter(Interpreter):
                 state.cells.disturb(results[-1])
                 continue
             name = labels[at + o] or f"output{o}"
-            results.append(self._own(call, name, window.array, ("result", o), state, "result"))
+            buffer = self._own(call, name, window.array, ("result", o), state, "result")
+            self.tell_apart(buffer, call, state)
+            results.append(buffer)
         return results
+
+    def tell_apart(self, result: Buffer, call: KernelCall, state: State) -> None:
+        """What two calls return are different unknown values, also where the kernels call them by one name."""
+        if call.number and holds_integers(result):
+            result.source = f"{result.name}'{call.number + 1}"
 
     def _window(
         self,

@@ -284,6 +284,34 @@ def live_symbols(carry: Sequence[Any], state: State) -> set[Atom]:
     return found
 
 
+def calls_in(carry: Sequence[Any], state: State) -> frozenset[int]:
+    """The numbers of the kernel calls whose memory a state holds on to: as values, in copies, by counts."""
+    found: set[Buffer] = {key.buffer for key in state.machine.counts}
+
+    def look(x: Any) -> None:
+        if isinstance(x, tuple):
+            for y in x:
+                look(y)
+        elif isinstance(x, ArrayValue):
+            found.add(x.buffer)
+        elif isinstance(x, View | Region):
+            found.add(x.root)  # type: ignore[arg-type]
+        elif isinstance(x, SemaphoreKey):
+            found.add(x.buffer)
+
+    look(tuple(carry))
+    for copy in state.machine.copies:
+        d = copy.draft
+        look((d.source, d.destination, d.source_semaphore, d.destination_semaphore, tuple(d.indices)))
+    return frozenset(number_in(b) for b in found) - {-1}
+
+
+def number_in(buffer: Buffer) -> int:
+    """The number of the kernel call that made the buffer; -1 where none did."""
+    path = buffer.path
+    return path[1] if path[0] == "call" else -1  # type: ignore[return-value]
+
+
 class _Freezing(Walk):
     """A walk that only looks: what was seen of a term is kept, nothing is rebuilt."""
 
@@ -376,4 +404,4 @@ def shifted(
     return new_carry, after
 
 
-__all__ = ["Buffer", "Walk", "freeze", "live_symbols", "shifted", "walk_state"]
+__all__ = ["Buffer", "Walk", "calls_in", "freeze", "live_symbols", "number_in", "shifted", "walk_state"]

@@ -18,9 +18,10 @@ from functools import cached_property
 from typing import Any
 
 from asyncops.checker import canonical, pipelines, scalars
-from asyncops.checker.calls import KernelCall
+from asyncops.checker.calls import FIRST_IN_LOOPS, KernelCall
 from asyncops.checker.cores import CORE_INDEX
 from asyncops.checker.devices import ProgramInterpreter
+from asyncops.checker.memory import Buffer
 from asyncops.checker.parallel import parallel_axes
 from asyncops.checker.paths import Patience
 from asyncops.checker.skeleton import ArrayValue, Outcome, OutOfBudget, PathEnds, State
@@ -42,6 +43,8 @@ MOST_VARIANTS = 6
 MOST_FAILURES = 6
 SHORT_LOOP = 8
 """Loops of so few iterations are run as they are."""
+
+_OUTLIVING = ("operand", "result")  # memory that a kernel leaves to its caller
 
 Test = Callable[[tuple[Any, ...], State], list[tuple[tuple[Any, ...], State, bool]]]
 Step = Callable[[tuple[Any, ...], State], list[Outcome]]
@@ -196,6 +199,8 @@ class _Loop:
     short: bool
     held: frozenset[Atom] = frozenset()
     """What something was assumed about before the loop: what surrounds the loop may go by that."""
+    in_use: frozenset[int] = frozenset()
+    """The calls in loops around this one, and before it in their iteration, whose memory may still be in use."""
     exits: list[Outcome] = field(default_factory=list)
     seen: dict[Any, dict[tuple[int, ...], list[Conditions]]] = field(default_factory=dict)
     heads: int = 0
@@ -247,6 +252,7 @@ class ForkingInterpreter(ProgramInterpreter):
                 one = kept[key][1]
                 one.machine.is_weakened |= state.machine.is_weakened or one.path.key() != state.path.key()
                 one.path = _either(one.path, state.path)
+                one.in_use |= state.in_use
             else:
                 kept[key] = (values, state)
         return list(kept.values())
@@ -278,6 +284,48 @@ class ForkingInterpreter(ProgramInterpreter):
         if self.work_left < 0:
             raise OutOfBudget(_TOO_MANY)
         return frozen
+
+    # -- kernel calls in loops of the program --
+
+    loops_around = 0  # loops of the program, not of a kernel, that are being explored
+
+    @cached_property
+    def numbers_of(self) -> dict[int, list[int]]:
+        """The numbers that the calls of each kernel equation in a loop have had."""
+        return {}
+
+    def call_number(self, eqn: Any, state: State) -> int:
+        """In a loop of the program, one that an earlier iteration is done with: heads can only repeat where their
+        arrays do."""
+        if not self.loops_around:
+            return super().call_number(eqn, state)
+        had = self.numbers_of.setdefault(id(eqn), [])
+        number = next((n for n in had if n not in state.in_use), None)
+        if number is None:
+            number = FIRST_IN_LOOPS + sum(map(len, self.numbers_of.values()))
+            had.append(number)
+        state.in_use |= {number}
+        return number
+
+    def tell_apart(self, result: Buffer, call: KernelCall, state: State) -> None:
+        """In a loop also from what an earlier iteration got from a call of the same number."""
+        super().tell_apart(result, call, state)
+        if call.number >= FIRST_IN_LOOPS:
+            version: Term = 0
+            for what, k in state.moment.frames:
+                if what == "iteration":
+                    version = terms.scale(terms.add(version, k), VERSIONS_PER_ITERATION)
+            state.cells.renew(result, version)
+
+    def _release(self, run: _Loop, carry: Sequence[Any], state: State) -> None:
+        """Of this loop's calls, those are in use whose memory is carried on or in flight; the rest is forgotten."""
+        if state.call is not None or state.in_use == run.in_use:
+            return
+        state.in_use = run.in_use | canonical.calls_in(carry, state)
+        contents = state.cells.contents
+        for buffer in [b for b in contents if canonical.number_in(b) >= FIRST_IN_LOOPS]:
+            if buffer.role not in _OUTLIVING or canonical.number_in(buffer) not in state.in_use:
+                del contents[buffer]
 
     # -- loops --
 
@@ -411,8 +459,18 @@ class ForkingInterpreter(ProgramInterpreter):
         self, carry: tuple[Any, ...], state: State, test: Test, step: Step, short: bool
     ) -> list[Outcome]:
         """Explores a loop; the states in which it ends."""
+        of_program = state.call is None
+        self.loops_around += of_program
+        try:
+            return self._explore(carry, state, test, step, short)
+        finally:
+            self.loops_around -= of_program
+
+    def _explore(
+        self, carry: tuple[Any, ...], state: State, test: Test, step: Step, short: bool
+    ) -> list[Outcome]:
         held = frozenset(s for fact in state.path.facts() for s in terms.symbols(fact))
-        run = _Loop(test, step, short, held)
+        run = _Loop(test, step, short, held, state.in_use)
         work = deque([Head(carry, state)])
         while work:
             # Earlier iterations first: what they assumed is joined before it is gone on with.
@@ -427,6 +485,7 @@ class ForkingInterpreter(ProgramInterpreter):
 
     def _visit(self, run: _Loop, head: Head) -> list[Head]:
         """Explores one head: exits are kept, the heads that follow returned."""
+        self._release(run, head.carry, head.state)
         run.forget_growing(head.carry[0], head.state)
         if head.family is not None and head.age > 0 and head.family.holds(head.carry, head.state):
             return []
@@ -508,12 +567,13 @@ class ForkingInterpreter(ProgramInterpreter):
     def _probe(self, run: _Loop, head: Head, family: Family) -> list[Predicate] | None:
         """Runs one period from the family without keeping what it shows: the bounds on its counter, None if open."""
         back = self.machine.checkpoint()
-        trial = _Loop(run.test, run.step, run.short, run.held)
+        trial = _Loop(run.test, run.step, run.short, run.held, run.in_use)
         carry, state = self._member(run, head, family)
         work, closing = [Head(carry, state, (), family, 0)], []
         try:
             while work:
                 at = work.pop()
+                self._release(run, at.carry, at.state)
                 run.forget_growing(at.carry[0], at.state)
                 if at.age > 0 and family.holds(at.carry, at.state):
                     closing.append(at.state.path)

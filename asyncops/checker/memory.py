@@ -129,6 +129,11 @@ class Cells:
         elif scalars.is_scalar(value):
             self.contents[buffer] = _Content(0, {(0,) * len(buffer.type.shape): value}, None)
 
+    def renew(self, buffer: Buffer, version: terms.Term) -> None:
+        """The buffer holds unknown values that it never held before."""
+        if holds_integers(buffer):
+            self.contents[buffer] = _Content(version, {}, None)
+
     def version(self, buffer: Buffer) -> terms.Term:
         """How often the whole buffer may have changed."""
         content = self.contents.get(buffer)

@@ -72,10 +72,13 @@ class Carried:
 
 @dataclass(frozen=True)
 class Released:
-    """A source that nothing needs until its copy is over; ``use``: its last user while in flight, if it is one."""
+    """A source that nothing needs until its copy is over; ``use``: its last user while in flight, if it is one.
+
+    ``done``: what waits for the copy, None where that is the program's caller.
+    """
 
     flight: Flight
-    done: Call
+    done: Call | None
     use: Call | None
     is_written: bool
 
@@ -105,6 +108,9 @@ class ProgramFacts:
     flights: dict[Flight, None] = field(default_factory=dict)
     second_dones: dict[SecondDone, None] = field(default_factory=dict)
     dropped: dict[Dropped, None] = field(default_factory=dict)
+    returned: dict[Flight, None] = field(
+        default_factory=dict
+    )  # its caller gets the semaphores and what arrives
     parts: dict[Flight, Call] = field(default_factory=dict)  # what waits for a part of it
     disturbed: dict[Disturbed, None] = field(default_factory=dict)
     carried: dict[Carried, None] = field(default_factory=dict)
@@ -418,18 +424,23 @@ class _Walk:
             memories = {v.memory for v in results}
             self.use(_END, results, frozenset(), state)
             for flight, keys in state.open.items():
-                if not any(memory in memories for memory, _ in keys):
+                target = flight.destination
+                arrives = target is None or target.is_kept or target in memories
+                if arrives and all(memory in memories for memory, _ in keys):
+                    self.facts.returned[flight] = None
+                    self._end_of_source(flight, None, memories, state)
+                else:
                     self.facts.dropped[Dropped(flight, _deciding(flight, state, outcomes))] = None
             for flight, done in state.finished.items():
-                source = flight.source
-                if (
-                    source is not None
-                    and not source.is_kept
-                    and source not in memories
-                    and flight not in state.kept
-                ):
-                    use, is_written = state.uses.get(flight, (None, False))
-                    self.facts.released[Released(flight, done, use, is_written)] = None
+                self._end_of_source(flight, done, memories, state)
+
+    def _end_of_source(self, flight: Flight, done: Call | None, memories: set[Memory], state: State) -> None:
+        source = flight.source
+        is_reading = done is not None or state.is_reading(flight)
+        if source is None or source.is_kept or source in memories or flight in state.kept or not is_reading:
+            return
+        use, is_written = state.uses.get(flight, (None, False))
+        self.facts.released[Released(flight, done, use, is_written)] = None
 
 
 class _Roles:

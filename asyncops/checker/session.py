@@ -258,9 +258,23 @@ class _Session:
             self.unknowns["not every path of the program around the kernels was followed"] = None
         for seen in findings.findings_in_program(facts, follow):
             self.seen.append(seen)
-            if seen.finding.code == "AO501":
+            if seen.finding.code in ("AO501", "AO502"):
                 for _, line in seen.finding.subjects:  # type: ignore[misc]
                     self.undecided.pop(("dropped", line), None)
+
+        if facts.is_complete:
+            self._trust_caller(facts)
+
+    def _trust_caller(self, facts: program.ProgramFacts) -> None:
+        """Copies whose futures the program returns are its caller's to wait for."""
+        dropped = {d.flight.line for d in facts.dropped}
+        for flight in facts.returned:
+            where = f" (started at {flight.line})" if flight.line else ""
+            self.assumptions[
+                f"the caller waits for the copy that kernel {flight.call.name} leaves in flight{where}"
+            ] = None
+            if flight.line not in dropped:
+                self.undecided.pop(("dropped", flight.line), None)
 
     # -- one device: every path, loops to their fixpoint --
 

@@ -79,13 +79,18 @@ class Place:
 class State:
     """What changes while a core runs. ``machine`` is the machine's own data; ``path`` the policy's."""
 
-    __slots__ = ("call", "calls", "cells", "grid", "machine", "moment", "path", "place", "step", "windows")
+    __slots__ = (
+        "call", "calls", "cells", "grid", "in_use", "machine", "moment", "path", "place", "step", "windows",
+    )  # fmt: skip
 
     def __init__(self, place: Place, cells: Cells, path: Any, machine: Any):
         self.place, self.cells, self.path, self.machine = place, cells, path, machine
         self.moment = Moment()
         self.grid: tuple[tuple[Any, Any], ...] = ()  # (program id, number of programs) per grid axis
         self.calls = 0
+        self.in_use: frozenset[int] = (
+            frozenset()
+        )  # numbers of calls in loops whose memory may still be in use
         self.call: Any = None  # the kernel call that is running
         self.windows: tuple[Any, ...] = ()  # where its block windows stand
         self.step: Any = 0  # the number of its grid step
@@ -94,7 +99,7 @@ class State:
         """An independent copy."""
         new = State(self.place, self.cells.fork(), self.path, self.machine.fork())
         new.moment, new.grid, new.calls, new.call = self.moment, self.grid, self.calls, self.call
-        new.windows, new.step = self.windows, self.step
+        new.windows, new.step, new.in_use = self.windows, self.step, self.in_use
         return new
 
 

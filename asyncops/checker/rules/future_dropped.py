@@ -20,7 +20,8 @@ Wait on every path, or start the copy only where its result is wanted.
 
 Known limits
 ------------
-A future that the program returns is its caller's business. Conditions on different values are taken to be independent,
+A future that the program returns (its semaphores and what arrives) is its caller's business: the report's assumptions
+say so. Conditions on different values are taken to be independent,
 except on one device, where every path is followed with the values that steer it.
 """
 

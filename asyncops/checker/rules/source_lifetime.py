@@ -42,15 +42,19 @@ def find_in_program(facts: ProgramFacts) -> Iterator[Finding]:
     for released in facts.released:
         flight, use = released.flight, released.use
         last = f"`{use.name}` here is its last use" if use is not None else "its last use is the start"
+        done = released.done
+        end = f"kernel {done.name}, which waits for it, does not take it" if done is not None else (
+            "the program returns what is in flight without it"
+        )  # fmt: skip
         yield Finding(
             CODE,
             f"nothing keeps the source of the copy that kernel {flight.call.name} starts until it is over: {last}, and "
-            f"kernel {released.done.name}, which waits for it, does not take it",
+            f"{end}",
             (use or flight.call).site,
             "return the source from the start (aliased), give it to the kernel that waits, and use what that returns",
             lines(
                 ("the kernel that starts the copy", flight.call.location),
-                ("the kernel that waits", released.done.location),
+                ("the kernel that waits", done.location if done is not None else None),
             ),
             flight.subjects,
         )

@@ -144,7 +144,8 @@ def done_in_part(source: Any, target: Any, sem: Any, rows: int) -> Any:
 
 
 def finishes_half(x: Any) -> Any:
-    return done_in_part(*start(x * 2), SHAPE[0] // 2)
+    source, target, sem = start(x * 2)
+    return done_in_part(source, target, sem, SHAPE[0] // 2)
 
 
 def finishes_half_and_half(x: Any) -> Any:
@@ -285,6 +286,221 @@ def carries_through_without_use(x: Any) -> Any:
     return y, done(*future)
 
 
+# -- futures that leave the program --
+
+
+def returns_a_future(x: Any) -> Any:
+    return start(x * 2)
+
+
+def returns_one_of_two(x: Any) -> Any:
+    first, second = start(x * 2), start(x * 3)
+    return done(*first), second
+
+
+def returns_a_future_from_a_loop(x: Any, n: Any) -> Any:
+    return lax.fori_loop(0, n, lambda _, f: tuple(start(done(*f) * 2)), tuple(start(x * 2)))
+
+
+def returns_no_semaphore(x: Any) -> Any:
+    return start(x * 2)[:2]
+
+
+def returns_no_destination(x: Any) -> Any:
+    source, _, sem = start(x * 2)
+    return source, sem
+
+
+def returns_no_source(x: Any) -> Any:
+    return start_from(x * 2)
+
+
+def returns_what_an_argument_feeds(x: Any) -> Any:
+    return start_from(x)
+
+
+# -- loops of unknown length --
+
+
+def starts_and_finishes(x: Any, n: Any) -> Any:
+    return lax.fori_loop(0, n, lambda _, y: done(*start(y * 2)) * 2, x)
+
+
+def sends_on(x: Any, n: Any) -> Any:
+    return done(*returns_a_future_from_a_loop(x, n))
+
+
+def forgets_the_last(x: Any, n: Any) -> Any:
+    return returns_a_future_from_a_loop(x, n)[0]
+
+
+def forgets_one_in_the_middle(x: Any, n: Any) -> Any:
+    def body(i: Any, f: Any) -> Any:
+        return tuple(start(lax.cond(i == 3, lambda: jnp.zeros(SHAPE), lambda: done(*f)) * 2))
+
+    return done(*lax.fori_loop(0, n, body, tuple(start(x * 2))))
+
+
+def waits_for_half(x: Any, n: Any) -> Any:
+    def body(_: Any, y: Any) -> Any:
+        source, target, sem = start(y * 2)
+        return done_in_part(source, target, sem, SHAPE[0] // 2) * 2
+
+    return lax.fori_loop(0, n, body, x)
+
+
+def waits_for_both_halves(x: Any, n: Any) -> Any:
+    half = SHAPE[0] // 2
+
+    def body(_: Any, y: Any) -> Any:
+        source, target, sem = start(y * 2)
+        return done_in_part(source, done_in_part(source, target, sem, half), sem, half) * 2
+
+    return lax.fori_loop(0, n, body, x)
+
+
+def finishes_one_again_and_again(x: Any, n: Any) -> Any:
+    future = start(x * 2)
+    return lax.fori_loop(0, n, lambda _, y: y + done(*future), x)
+
+
+def sends_on_until(x: Any) -> Any:
+    def body(c: Any) -> Any:
+        return c[0] + 1, tuple(start(done(*c[1]) * 2))
+
+    y, future = lax.while_loop(lambda c: c[0].sum() < 10, body, (x, tuple(start(x * 2))))
+    return y + done(*future)
+
+
+def forgets_the_last_of_them(x: Any) -> Any:
+    def body(c: Any) -> Any:
+        return c[0] + 1, tuple(start(done(*c[1]) * 2))
+
+    return lax.while_loop(lambda c: c[0].sum() < 10, body, (x, tuple(start(x * 2))))[0]
+
+
+def carries_through_until(x: Any) -> Any:
+    y, future = lax.while_loop(
+        lambda c: c[0].sum() < 10, lambda c: (c[0] + 1, c[1]), (x, tuple(start(x * 2)))
+    )
+    return y + done(*future)
+
+
+def sends_on_in_both_branches(x: Any, n: Any, flag: Any) -> Any:
+    def body(_: Any, future: Any) -> Any:
+        return lax.cond(
+            flag > 0, lambda f: tuple(start(done(*f) * 2)), lambda f: tuple(start(done(*f) * 3)), future
+        )
+
+    return done(*lax.fori_loop(0, n, body, tuple(start(x * 2))))
+
+
+def keeps_in_one_branch(x: Any, n: Any, flag: Any) -> Any:
+    def body(_: Any, future: Any) -> Any:
+        return lax.cond(flag > 0, lambda f: tuple(start(done(*f) * 2)), lambda f: f, future)
+
+    return done(*lax.fori_loop(0, n, body, tuple(start(x * 2))))
+
+
+def loop_in_a_loop(x: Any, n: Any, m: Any) -> Any:
+    def body(_: Any, future: Any) -> Any:
+        y = done(*returns_a_future_from_a_loop(x, m))
+        return tuple(start(done(*future) * 2 + y))
+
+    return done(*lax.fori_loop(0, n, body, tuple(start(x * 2))))
+
+
+# -- conditionals and scans --
+
+
+def finishes_in_two_of_three(x: Any, flag: Any) -> Any:
+    future = start(x * 2)
+    return lax.switch(flag, [lambda: done(*future), lambda: done(*future) + 1, lambda: jnp.zeros(SHAPE)])
+
+
+def finishes_in_both_branches_and_again(x: Any, flag: Any) -> Any:
+    source, target, sem = start(x * 2)
+    y = lax.cond(flag > 0, lambda: done(source, target, sem), lambda: done(source, target, sem) + 1)
+    return y + done(source, y, sem)
+
+
+def scan_that_forgets_the_last(x: Any) -> Any:
+    return lax.scan(
+        lambda f, row: (tuple(start(row * done(*f).sum())), 0), tuple(start(x * 2)), jnp.stack([x] * 4)
+    )[1]
+
+
+def scan_that_forgets_all_but_the_last(x: Any) -> Any:
+    future, sums = lax.scan(
+        lambda f, row: (tuple(start(row * 3.0)), row.sum()), tuple(start(x * 2)), jnp.stack([x] * 4)
+    )
+    return sums, done(*future)
+
+
+def scan_that_finishes_one_again(x: Any) -> Any:
+    future = start(x * 2)
+    return lax.scan(lambda c, row: (c + done(*future), None), x, jnp.stack([x] * 4))
+
+
+def scan_of_whole_copies(x: Any) -> Any:
+    return lax.scan(lambda c, row: (c, done(*start(row * 3.0))), 0, jnp.stack([x] * 4))
+
+
+def scan_with_one_future_through(x: Any) -> Any:
+    future, sums = lax.scan(lambda f, row: (f, row.sum()), tuple(start(x * 2)), jnp.stack([x] * 4))
+    return sums, done(*future)
+
+
+# -- values that kernels return --
+
+
+def flag_of(x: Any) -> Any:
+    """A number that depends on data."""
+
+    def kernel(x: Any, o: Any) -> None:
+        o[0] = jnp.int32(x[0, 0])
+
+    out = jax.ShapeDtypeStruct((1,), jnp.int32)
+    return pl.pallas_call(
+        kernel, out_shape=out, out_specs=pl.BlockSpec(memory_space=pltpu.SMEM), name="flag"
+    )(x)
+
+
+def starts_and_waits_if(to_start: Any, to_wait: Any, x: Any) -> Any:
+    """A copy of its own, started and waited for where the two flags say so."""
+
+    def kernel(a: Any, b: Any, x: Any, o: Any, sem: Any) -> None:
+        copy = pltpu.make_async_copy(x, o, sem)
+        pl.when(a[0] > 0)(copy.start)
+        pl.when(b[0] > 0)(copy.wait)
+
+    spec = pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=2, grid=(1,), in_specs=[ANY], out_specs=ANY, scratch_shapes=[pltpu.SemaphoreType.DMA],
+    )  # fmt: skip
+    return pl.pallas_call(kernel, grid_spec=spec, out_shape=ARRAY)(to_start, to_wait, x)
+
+
+def one_flag(x: Any) -> Any:
+    flag = flag_of(x)
+    return starts_and_waits_if(flag, flag, x)
+
+
+def two_flags(x: Any) -> Any:
+    return starts_and_waits_if(flag_of(x), flag_of(x * 2), x)
+
+
+def one_flag_an_iteration(x: Any, n: Any) -> Any:
+    return lax.fori_loop(0, n, lambda _, y: one_flag(y), x)
+
+
+def a_flag_of_the_iteration_before(x: Any, n: Any) -> Any:
+    def body(_: Any, c: Any) -> Any:
+        new = flag_of(c[0])
+        return starts_and_waits_if(c[1], new, c[0]), new
+
+    return lax.fori_loop(0, n, body, (x, flag_of(x)))
+
+
 WRONG = [
     (drops, (ARRAY,), "AO501"),
     (drops_in_a_branch, (ARRAY, FLAG), "AO501"),
@@ -303,6 +519,21 @@ WRONG = [
     (starts_equal_copies_unmarked, (ARRAY,), "AO507"),
     (staggered(1, True), (ARRAY,), "AO508"),
     (staggered(2, False), (ARRAY,), "AO508"),
+    (returns_no_semaphore, (ARRAY,), "AO501"),
+    (returns_no_destination, (ARRAY,), "AO501"),
+    (returns_no_source, (ARRAY,), "AO503"),
+    (forgets_the_last, (ARRAY, FLAG), "AO501"),
+    (forgets_one_in_the_middle, (ARRAY, FLAG), "AO501"),
+    # Copies pile up, so no state repeats and the budget is spent.
+    pytest.param(waits_for_half, (ARRAY, FLAG), "AO501", marks=pytest.mark.slow),
+    (finishes_one_again_and_again, (ARRAY, FLAG), "AO502"),
+    (forgets_the_last_of_them, (ARRAY,), "AO501"),
+    (keeps_in_one_branch, (ARRAY, FLAG, FLAG), "AO504"),
+    (finishes_in_two_of_three, (ARRAY, FLAG), "AO501"),
+    (finishes_in_both_branches_and_again, (ARRAY, FLAG), "AO502"),
+    (scan_that_forgets_the_last, (ARRAY,), "AO501"),
+    (scan_that_forgets_all_but_the_last, (ARRAY,), "AO501"),
+    (scan_that_finishes_one_again, (ARRAY,), "AO502"),
 ]
 CLEAN = [
     (finishes_half_and_half, (ARRAY,)),
@@ -320,6 +551,21 @@ CLEAN = [
     (staggered(2, True), (ARRAY,)),
     (carries_fresh_arrays, (ARRAY,)),
     (carries_through_without_use, (ARRAY,)),
+    (returns_a_future, (ARRAY,)),
+    (returns_one_of_two, (ARRAY,)),
+    (returns_a_future_from_a_loop, (ARRAY, FLAG)),
+    (returns_what_an_argument_feeds, (ARRAY,)),
+    (starts_and_finishes, (ARRAY, FLAG)),
+    (sends_on, (ARRAY, FLAG)),
+    (waits_for_both_halves, (ARRAY, FLAG)),
+    (sends_on_until, (ARRAY,)),
+    (carries_through_until, (ARRAY,)),
+    (sends_on_in_both_branches, (ARRAY, FLAG, FLAG)),
+    (loop_in_a_loop, (ARRAY, FLAG, FLAG)),
+    (scan_of_whole_copies, (ARRAY,)),
+    (scan_with_one_future_through, (ARRAY,)),
+    (one_flag, (ARRAY,)),
+    (one_flag_an_iteration, (ARRAY, FLAG)),
 ]
 
 
@@ -331,6 +577,17 @@ def test_a_defect_is_one_finding(fn: Callable[..., Any], args: tuple[Any, ...], 
 @pytest.mark.parametrize(("fn", "args"), CLEAN)
 def test_a_right_program_is_clean(fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
     assert codes(fn, *args) == []
+
+
+@pytest.mark.parametrize("fn", [returns_a_future, returns_one_of_two, returns_what_an_argument_feeds])
+def test_a_future_that_is_returned_is_its_callers(fn: Callable[..., Any]) -> None:
+    (text,) = asyncops.check(fn, ARRAY).assumptions
+    assert text.startswith("the caller waits for the copy that kernel start")
+
+
+@pytest.mark.parametrize(("fn", "args"), [(two_flags, ()), (a_flag_of_the_iteration_before, (FLAG,))])
+def test_what_two_calls_return_is_not_one_value(fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    assert set(codes(fn, ARRAY, *args)) & {"AO101", "AO103"}
 
 
 def test_branches_on_one_value_go_one_way() -> None:
