@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
@@ -100,6 +101,9 @@ class _Worker:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            assert self._process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):  # what was still to be written, nobody reads
+                self._process.stdin.close()
             self._process = None
 
 
