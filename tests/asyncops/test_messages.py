@@ -53,7 +53,8 @@ def wrong_programs() -> dict[str, Callable[[], Report]]:
     for name in ("checker/kernels_local", "checker/kernels_remote"):
         for code, (build, *_) in load(name).CASES.items():
             found[code] = lambda build=build: (lambda program: check(program[0], *program[1]))(build(True))
-    for fn, args, code in load("checker/test_program").WRONG:
+    for case in load("checker/test_program").WRONG:
+        fn, args, code = getattr(case, "values", case)  # a pytest.param has marks around them
         found.setdefault(code, lambda fn=fn, args=args: check(fn, *args))
     return found
 
