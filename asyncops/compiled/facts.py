@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from asyncops.compiled.hlo import Instruction, Module
+from asyncops.compiled.mosaic import Part
 from asyncops.compiled.values import Buffer
 
 
@@ -82,6 +83,7 @@ class Flight:
       amount: its size in bits; None where that, or whether or how often the kernel starts it, is not known.
       released: the steps at which its halves were waited for, by their keys.
       endings: the waits that completed it, of its last half.
+      destination_part: the part of its destination that it writes; None: all, or one that is not known.
     """
 
     start: Instruction
@@ -97,6 +99,7 @@ class Flight:
     amount: int | None = None
     released: dict[Buffer, list[int]] = field(default_factory=dict)
     endings: list[Ending] = field(default_factory=list)
+    destination_part: Part | None = None
 
     @property
     def keys(self) -> frozenset[Buffer]:
@@ -112,7 +115,10 @@ class Flight:
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """An instruction reads, copies or writes (``access``) a buffer of a copy in flight (``role``)."""
+    """An instruction reads, copies or writes (``access``) a buffer of a copy in flight (``role``).
+
+    ``operand`` is the number of the operand that the buffer is, -1 where that is not told.
+    """
 
     flight: Flight
     instruction: Instruction
@@ -121,6 +127,7 @@ class Touch:
     step: int
     path: ScopePath
     result: Buffer | None = None
+    operand: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from asyncops.checker.events import Location
 from asyncops.checker.report import Diagnostic
 from asyncops.compiled.dependences import Dependences
 from asyncops.compiled.excerpts import Excerpt, Step
-from asyncops.compiled.facts import CopyMade, Flight, ScopePath, Touch, Trace, times
+from asyncops.compiled.facts import CopyMade, Flight, Mark, ScopePath, Touch, Trace, times
 from asyncops.compiled.hlo import Instruction, Module
 from asyncops.compiled.operations import aliases, describe, is_copy, kernel_name
+from asyncops.compiled.parts import reads_beside
 from asyncops.compiled.sites import Sites
 from asyncops.compiled.values import Buffer
 from asyncops.compiled.windows import ran
@@ -68,9 +69,19 @@ class Facts:
     def _is_harmful(self, touch: Touch) -> bool:
         """Copying a source only reads it; it does harm where the copy goes on in the source's place, and
         something else may get the original's memory while it is still being read."""
+        if touch.role == "destination" and touch.access == "read" and self._reads_beside(touch):
+            return False
         if touch.role == "destination" or touch.access == "write":
             return True
         return not self.lives(touch.flight, "source") and self.is_reused(touch.flight, "source")
+
+    def _reads_beside(self, touch: Touch) -> bool:
+        """Whether it reads another part of the array than the one that the copy writes, as of two slots."""
+        flight = touch.flight
+        between = self.trace.log[flight.step : touch.step] if flight.destination_part is not None else ()
+        if flight.path != touch.path or any(entry.mark is Mark.ITERATION for entry in between):
+            return False
+        return reads_beside(touch, self.sites)
 
     def lives(self, flight: Flight, role: str) -> bool:
         """True where the buffer is used, or may not be reused, until that half of the copy is over."""

@@ -232,7 +232,8 @@ class _Run:
     def _plain(self, instruction: Instruction, operands: list[Value]) -> Value:
         written = operations.updates(instruction, self._module)
         for number, operand in enumerate(operands):
-            self._record.touch(instruction, operand, "write" if number in written else "read")
+            access = "write" if number in written else "read"
+            self._record.touch(instruction, operand, access, operand=number)
         return self._result(instruction, operands)
 
     def _result(self, instruction: Instruction, operands: list[Value]) -> Value:
@@ -328,9 +329,9 @@ class _Run:
         inferred = bool(self._kernels[instruction].inferred)
         now = (instruction, self._record.step, self._record.path)
         keys = (sent, received)
-        self._record.begin(
-            Flight(*now, False, source, destination, *keys, copy.remote, inferred, copy.amount)
-        )
+        flight = Flight(*now, False, source, destination, *keys, copy.remote, inferred, copy.amount)
+        flight.destination_part = copy.destination_part
+        self._record.begin(flight)
 
     def _semaphores(self, slot: Slot | None, buffers: _Arguments) -> list[Buffer]:
         """The semaphores that a kernel's argument may be; of one in an array, the same memory each time."""

@@ -67,6 +67,26 @@ def runs_at_most_once(loop: Instruction, module: Module) -> bool:
     )
 
 
+def carried_in(
+    loop: Instruction, number: int, iteration: int, home: Computation, module: Module
+) -> int | str:
+    """The number that an element of the carry has in an iteration, where the program tells.
+
+    The name of an instruction in ``home`` where the loop only hands that one's value on; "" where it is not known.
+    """
+    body = _callee(loop, "body", module)
+    root = body.root if body is not None else None
+    carry = home.by_name.get(loop.operands[0]) if loop.operands else None
+    if body is None or root is None or carry is None or (carry.opcode, root.opcode) != ("tuple", "tuple"):
+        return ""
+    if not 0 <= number < min(len(carry.operands), len(root.operands)):
+        return ""
+    if _carried(root.operands[number], body) == number:
+        return carry.operands[number]
+    first, step = _initial(loop, number, home), _step(number, body)
+    return "" if first is None or step is None else first + iteration * step
+
+
 def _all_of(test: Instruction, computation: Computation) -> list[Instruction]:
     """The tests that must all hold where ``test`` does."""
     found = [test]

@@ -34,11 +34,18 @@ class Slot(NamedTuple):
     element: tuple[int, ...] | None = None
 
 
+Offset = int | tuple[int, int]
+"""Where a part begins: a number, or one that is read from an operand: (its number, which of its elements)."""
+Part = tuple[tuple[Offset, int, int], ...]
+"""A part of an array: for each dimension where it begins, how long it is, and how long the array is."""
+
+
 @dataclass(frozen=True, slots=True)
 class KernelCopy:
     """A DMA that a kernel starts. None: memory of the kernel's own, or a Ref that could not be traced.
 
     ``amount`` is its size in bits; None where it is not known, or whether or how often it is started is not.
+    ``destination_part`` is the part of its destination that it writes; None: all, or one that is not known.
     """
 
     source: Slot | None
@@ -47,6 +54,7 @@ class KernelCopy:
     destination_semaphore: Slot | None
     remote: bool = False
     amount: int | None = None
+    destination_part: Part | None = None
 
     @property
     def semaphores(self) -> tuple[Slot, ...]:
@@ -135,8 +143,12 @@ class _Walk:
     waits: dict[Slot, int | None] = field(default_factory=dict)
     reads: set[Slot] = field(default_factory=set)
     writes: set[Slot] = field(default_factory=set)
+    offsets: dict[Value, Offset] = field(default_factory=dict)
+    parts: dict[Value, Part] = field(default_factory=dict)
+    arguments: frozenset[Value] = frozenset()
 
     def run(self, entry: Block) -> Kernel:
+        self.arguments = frozenset(self.roots)
         self._block(entry, counted=True)
         return Kernel(
             left=tuple(p.copy for p in self.pending if p.open),
@@ -162,7 +174,31 @@ class _Walk:
         elif operation.results and operation.results[0].type.kind == "memref":
             self._view(operation)
         else:
+            self._note_offset(operation)
             self._access(operation)
+
+    def _note_offset(self, operation: Operation) -> None:
+        """A constant, or one element of an operand of numbers."""
+        if operation.constant is not None:
+            self.offsets.update((result, operation.constant) for result in operation.results)
+        if not operation.name.endswith("memref.load") or len(operation.operands) != 2:
+            return
+        memory, index = operation.operands
+        slot, at = self.roots.get(memory), self.offsets.get(index)
+        is_given = slot is not None and slot.kind == "operand" and slot not in self.writes
+        if slot is not None and is_given and isinstance(at, int) and len(memory.type.dims) == 1:
+            self.offsets.update((result, (slot.number, at)) for result in operation.results)
+
+    def _part(self, operation: Operation, base: Value) -> Part | None:
+        """The part that a slice of a whole argument takes."""
+        if base not in self.arguments:
+            return None
+        begins = [self.offsets.get(v) for v in operation.operands if v is not base]
+        sizes, known = operation.results[0].type.dims, [b for b in begins if b is not None]
+        exact = operation.name.endswith("slice") and len(known) == len(begins) == len(sizes)
+        if not exact or len(sizes) != len(base.type.dims) or min(sizes, default=0) <= 0:
+            return None
+        return tuple(zip(known, sizes, base.type.dims, strict=True))
 
     def _view(self, operation: Operation) -> None:
         """A slice, reshape or cast of a Ref is the same memory; one semaphore of an array is told from the others."""
@@ -172,6 +208,10 @@ class _Walk:
         slot = self.roots[base]
         if base.type.is_semaphore and operation.name.endswith("slice"):
             slot = slot._replace(element=None if slot.element else _constants(operation))
+        if base not in self.parts and not base.type.is_semaphore and (part := self._part(operation, base)):
+            self.parts.update((result, part) for result in operation.results)
+        elif base in self.parts:  # no larger than that
+            self.parts.update((result, self.parts[base]) for result in operation.results)
         self.roots.update((result, slot) for result in operation.results)
 
     def _start(self, operation: Operation, counted: bool) -> None:
@@ -189,6 +229,7 @@ class _Walk:
             next((s for of_source, s in semaphores if not of_source), None),
             remote=any(v.type.kind == "integer" for v in operation.operands),
             amount=data[0].type.nbits if counted else None,
+            destination_part=self.parts.get(data[1]),
         )
         if copy.semaphores:
             self.pending.append(_Pending(copy, set(copy.semaphores)))

@@ -97,7 +97,12 @@ class Recorder:
         self.state.remove(flight)
 
     def touch(
-        self, instruction: Instruction, value: Value, access: str, result: Buffer | None = None
+        self,
+        instruction: Instruction,
+        value: Value,
+        access: str,
+        result: Buffer | None = None,
+        operand: int = -1,
     ) -> None:
         """``instruction`` reads, copies or writes ``value``; of interest where a copy is in flight on it."""
         if not self.state.open:
@@ -108,7 +113,9 @@ class Recorder:
                     continue
                 for role in self.state.roles(flight, buffer):
                     if role == "destination" or access != "read":
-                        touch = Touch(flight, instruction, role, access, self.step, self.path, result)
+                        touch = Touch(
+                            flight, instruction, role, access, self.step, self.path, result, operand
+                        )
                         self.trace.touches.append(touch)
 
     def copied(self, instruction: Instruction, operand: Buffer, result: Buffer) -> None:

@@ -30,7 +30,8 @@ and read the destination only through the result of done.
 Known limits
 ------------
 Buffers are followed by what the program says about aliasing. Memory that XLA's buffer assignment shares in
-addition is not visible in HLO text.
+addition is not visible in HLO text. Two parts of one array (slots of a Ref) are told apart where both begin
+at constants, or at what is computed from constants and the counter of a loop that runs a known number of times.
 """
 
 from __future__ import annotations

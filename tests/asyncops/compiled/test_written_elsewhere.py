@@ -1,7 +1,8 @@
-"""Lines that say less than they seem to: of gradients, unrolled loops, loops whose end depends on what arrives."""
+"""What only looks wrong: in gradients, unrolled loops, loops whose end depends on what arrives, slots of one Ref."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,9 +24,13 @@ MESH = AbstractMesh((4,), ("x",), axis_types=(AxisType.Auto,))
 X = jax.ShapeDtypeStruct((4 * 64, 128), jnp.float32)
 
 
-def checked(fn: Callable[[Any], Any], topology: str = "v5e:2x2") -> CompiledReport:
+def compiled(fn: Callable[[Any], Any], topology: str = "v5e:2x2") -> jax.stages.Compiled:
     mapped = jax.shard_map(fn, mesh=MESH, in_specs=P("x"), out_specs=P("x"), check_vma=False)
-    return asyncops.check_compiled(asyncops.compile_for(topology, mapped, X))
+    return asyncops.compile_for(topology, mapped, X)
+
+
+def checked(fn: Callable[[Any], Any], topology: str = "v5e:2x2") -> CompiledReport:
+    return asyncops.check_compiled(compiled(fn, topology))
 
 
 def gradient(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -89,9 +94,15 @@ PROGRAMS = {
     "unrolled": asyncops.program_order(unrolled),
     "until_it_is_enough": asyncops.program_order(until_it_is_enough),
     "of_our_own_loop": of_our_own_loop,
+    "slots": asyncops.program_order(note.refs_slots),
     "refs_branched": asyncops.program_order(refs_branched),
 }
-OTHERS = {"gradient": "v6e:2x2", "unrolled": "v5p:2x2x1", "until_it_is_enough": "tpu7x:2x2x1"}
+OTHERS = {
+    "slots": "v6e:2x2",
+    "gradient": "v6e:2x2",
+    "unrolled": "v5p:2x2x1",
+    "until_it_is_enough": "tpu7x:2x2x1",
+}
 RUNS = [(name, "v5e:2x2") for name in PROGRAMS] + list(OTHERS.items())
 
 
@@ -100,6 +111,20 @@ def test_clean(name, topology):
     report = checked(PROGRAMS[name], topology)
     assert report.verdict == "clean", str(report)
     assert not report.diagnostics, str(report)
+
+
+def test_reading_the_slot_that_is_being_received_is_found():
+    """The same program, but the work reads the other slot of the same array: what arrives, before it is there."""
+    text = compiled(PROGRAMS["slots"]).as_text()
+    assert text is not None
+    assert asyncops.check_compiled(text).ok
+    name, counter = re.findall(r"dynamic-slice\(%(param[\w.]*), %(param[\w.]*),", text)[0]
+    other = text.replace(f"dynamic-slice(%{name}, %{counter},", f"dynamic-slice(%{name}, %other,")
+    declared = re.search(rf"\n( *%{re.escape(counter)} = )(s32\[\]\S*) parameter", text)
+    assert declared is not None
+    flipped = f"\n  %one.f = s32[] constant(1)\n  %other = s32[] subtract(%one.f, %{counter})\n  %{name} ="
+    other = other.replace(f"\n  %{name} =", flipped, 1)
+    assert [d.code for d in asyncops.check_compiled(other).diagnostics] == ["AO504"]
 
 
 def unrolled_and_hoisted(x):
