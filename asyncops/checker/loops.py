@@ -381,6 +381,10 @@ class ForkingInterpreter(ProgramInterpreter):
             return [((terms.add(now[0], 1), *outs), s) for outs, s in results]
 
         exits = self.loop(carry, state, test, step, False)
+        if not exits and self.compiler.reads_a_count(form.cond.jaxpr):
+            self.machine.doubts[f"{location}: whether this loop, which polls a semaphore, is ever left"] = (
+                None
+            )
         for _, s in exits:
             s.moment = outer
         return [(done[1:], s) for done, s in exits]

@@ -140,6 +140,14 @@ class CopyDraft:
     alike: Hashable = None
 
 
+def counts_of(draft: CopyDraft) -> tuple[tuple[Any, Any], ...]:
+    """The semaphore that each half of a copy counts on (None: none), with the amount."""
+    return (
+        (draft.source_semaphore, draft.source_amount),
+        (draft.destination_semaphore, draft.destination_amount),
+    )
+
+
 @dataclass(frozen=True)
 class Problem:
     """A defect seen while running, before any order is computed: out of bounds, wrong semaphore type, ..."""
@@ -165,6 +173,7 @@ class Recorder:
         self.memory, self.policy, self.topology = memory, policy, topology
         self.events_left = MAX_EVENTS
         self.assumptions: dict[str, None] = {}
+        self.is_alone = False  # no other core signals here
 
     def assume(self, text: str) -> None:
         """The verdict rests on something that is not checked."""
@@ -235,6 +244,38 @@ class Recorder:
         """A wait of either kind."""
         key = self.key(state, semaphore)
         self._add(state, Entry("wait", site, semaphore=key, amount=amount, decrement=decrement, op=op))
+
+    def count(self, state: Any, semaphore: View, unknown: terms.Term) -> terms.Term:
+        """What a read of a semaphore can give: its own signals are counted at once, its copies' as they move."""
+        if not self.is_alone or any(type(start) is not int for start, _, _ in semaphore.ranges):
+            return unknown
+        key = self.key(state, semaphore)
+        assert key is not None
+        counted = self._counted(state, key)
+        if counted is None:
+            return unknown
+        low, high = counted
+        if low == high:
+            return high
+        within = state.path.assume(terms.logical_and(terms.le(low, unknown), terms.le(unknown, high)))
+        state.path = within or state.path
+        return unknown
+
+    def _counted(self, state: Any, key: SemaphoreKey) -> tuple[terms.Term, terms.Term] | None:
+        """The least and the most that the semaphore holds now; None where that is not known."""
+        total = moving = 0
+        for entry in state.machine.entries:
+            if entry.kind == "start":
+                added = sum(amount for k, amount in counts_of(entry.copy) if k == key)
+                total, moving = total + added, moving + added
+            elif entry.semaphore == key and type(entry.amount) is not int:
+                return None
+            elif entry.semaphore == key and entry.kind == "signal":
+                total += entry.amount
+            elif entry.semaphore == key and entry.kind == "wait":
+                moving = 0 if total == entry.amount else moving
+                total -= entry.amount if entry.decrement else 0
+        return max(0, total - moving), total
 
     def signal(self, state: Any, op: Any, site: Site) -> None:
         """A signal by the core, here or elsewhere."""

@@ -22,7 +22,7 @@ from asyncops.checker.events import Location
 from asyncops.checker.memory import Cells, Memory
 from asyncops.checker.operations import findings_of_operations
 from asyncops.checker.report import KernelSummary, Report
-from asyncops.checker.skeleton import Compiler, OutOfBudget, Place, State, Unmodelled, bodies_of
+from asyncops.checker.skeleton import COUNT, Compiler, OutOfBudget, Place, State, Unmodelled, bodies_of
 from asyncops.checker.tables import COUNTER
 from stateful import higher_order as ho
 from stateful import terms
@@ -284,7 +284,7 @@ class _Session:
         topology = Topology(policy)
         kind = tracking.Tracker if self.cores == 1 else footprints.FootprintTracker
         tracker = kind(self.memory, policy, topology)
-        topology.machine = tracker
+        topology.machine, tracker.is_alone = tracker, self.devices == self.cores == 1
         run = loops.ForkingInterpreter(policy, tracker, self.memory, self.compiler)
         run.cores_are_symbols = self.cores > 1 and core is None
         self._set_up(run)
@@ -340,7 +340,7 @@ class _Session:
             return
         analysis = analysis or self._as_seen(suspect, model)
         found = findings.findings_of(analysis)
-        if found and _largest_read(model) > LARGEST_ENTRY:
+        if found and self._largest_read(model) > LARGEST_ENTRY:
             self.undecided[suspect.key] = _would_follow(found[0].finding, model)
         elif found:
             self.seen += found
@@ -434,7 +434,7 @@ class _Session:
         topology = Topology(policy)
         recorder = recording.Recorder(self.memory, policy, topology)
         recorder.events_left = most_events
-        topology.machine = recorder
+        topology.machine, recorder.is_alone = recorder, self.devices == self.cores == 1
         run = ProgramInterpreter(policy, recorder, self.memory, self.compiler)
         self._set_up(run)
         trace = recording.Trace(device, slot)
@@ -489,13 +489,19 @@ class _Session:
                     self.kernels.setdefault(entry.what.name, 0)
         analysis = Analysis(finished, traces, self.devices, model)
         found = [s for s in findings.findings_of(analysis) if only is None or s.finding.code in only]
-        if found and _largest_read(model) > LARGEST_ENTRY:
+        if found and self._largest_read(model) > LARGEST_ENTRY:
             self.unknowns[_would_follow(found[0].finding, model)] = None
         else:
             self.seen += found
         self.assumptions.update(dict.fromkeys(analysis.promises if only is None else ()))
         if only is None and analysis.doubtful_races:
             self.unknowns[_doubt(analysis)] = None
+
+    def _largest_read(self, model: Any) -> int:
+        """The largest value of something that is read from memory; counts of one core are in their range anyway."""
+        other = (COUNTER, COUNT) if self.devices == self.cores == 1 else (COUNTER,)
+        read = (v for s, v in model.items() if s.operation == "element" and not s.text.startswith(other))
+        return max(read, default=0)
 
     def report(self, seconds: float) -> Report:
         """The report of what was seen."""
@@ -530,12 +536,6 @@ def _would_follow(finding: Finding, model: Any) -> str:
         f"{finding.code} at {finding.site.location} would follow from {values}: say in requires= whether these are "
         "possible, or give them and values=True"
     )
-
-
-def _largest_read(model: Any) -> int:
-    """The largest value of something that is read from memory."""
-    read = (v for s, v in model.items() if s.operation == "element" and not s.text.startswith(COUNTER))
-    return max(read, default=0)
 
 
 _WHAT = {

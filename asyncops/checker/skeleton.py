@@ -27,6 +27,11 @@ from stateful.types import RefType, View, ref_type
 
 Outcome = tuple[tuple[Any, ...], "State"]
 
+LONGEST_POLL = 2000
+"""Iterations of a loop on the count of a semaphore after which a run gives up."""
+
+COUNT = "count of "  # how the names of counts that are read begin
+
 
 class ArrayValue:
     """An array of the program: the buffer it lives in, and its elements where known."""
@@ -215,6 +220,17 @@ class Compiler:
             return any(self.has_effects(b.jaxpr) for b in bodies_of(form))
         return not signatures.is_known_pure(eqn.primitive)
 
+    def reads_a_count(self, jaxpr: Any) -> bool:
+        """True where the jaxpr, however deep, reads the count of a semaphore."""
+        return any(
+            e.primitive is p.semaphore_read
+            or (
+                (form := self.form(e)) is not None
+                and any(self.reads_a_count(b.jaxpr) for b in bodies_of(form))
+            )
+            for e in jaxpr.eqns
+        )
+
     def _compile(self, opened: Any) -> Body:
         jaxpr = opened.jaxpr
         body = Body(jaxpr)
@@ -379,6 +395,10 @@ class Machine(Protocol):
 
     def signal(self, state: Any, op: Any, site: Site) -> None:
         """A signal, here or elsewhere."""
+
+    def count(self, state: Any, semaphore: View, unknown: terms.Term) -> terms.Term:
+        """What a core reads of a semaphore: a number where it is known, else ``unknown`` in its range."""
+        ...
 
     def barrier(self, state: Any, gate: Any) -> None:
         """Every core that comes to the gate waits for the others."""
@@ -577,7 +597,8 @@ class Interpreter:
         return None
 
     def read_semaphore(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
-        return terms.element(f"count of {op.semaphore}", (), self._next_fresh(), 0)
+        count = terms.element(f"{COUNT}{op.semaphore}", (), self._next_fresh(), 0)
+        return self.machine.count(state, op.semaphore, count)
 
     def barrier_semaphore(self, op: Any, eqn: Any, value: Any, state: State, site: Site) -> Any:
         type_ = ref_type(eqn.outvars[0].aval)
@@ -710,7 +731,10 @@ class Interpreter:
         open_paths: list[Outcome] = [(tuple(value(c) for c in form.carry), state)]
         finished: list[Outcome] = []
         k = 0
+        polls = self.compiler.reads_a_count(form.cond.jaxpr)
         while open_paths:
+            if polls and k > LONGEST_POLL:
+                raise OutOfBudget(f"a semaphore is polled more than {LONGEST_POLL} times", location)
             following: list[Outcome] = []
             for carry, path in open_paths:
                 path.moment = outer.inside("iteration", k)

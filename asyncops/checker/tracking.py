@@ -25,6 +25,7 @@ from asyncops.checker.recording import (
     SemaphoreKey,
     Trace,
     assume_sizes,
+    counts_of,
     further,
     out_of_bounds,
 )
@@ -111,7 +112,7 @@ def rebased(flight: Flight) -> Chain | None:
         if entry.kind in ("enter", "allocate", "exit", "free"):
             chain = Chain(entry, chain)
     for key, count in flight.counts.items():
-        moving = [a for c in flight.copies for k, a in _counted(c.draft) if k == key]
+        moving = [a for c in flight.copies for k, a in counts_of(c.draft) if k == key]
         over = count.signalled
         for amount in moving:
             over = terms.sub(over, amount)
@@ -123,13 +124,6 @@ def rebased(flight: Flight) -> Chain | None:
         if count.waited != 0:
             chain = Chain(Entry("wait", Site(), semaphore=key, amount=count.waited), chain)
     return chain
-
-
-def _counted(draft: CopyDraft) -> tuple[tuple[Any, Any], ...]:
-    return (
-        (draft.source_semaphore, draft.source_amount),
-        (draft.destination_semaphore, draft.destination_amount),
-    )
 
 
 class Tracker(Recorder):
@@ -361,6 +355,17 @@ class Tracker(Recorder):
         if copy.draft.source_semaphore == key:
             reading = False
         return replace(copy, reading=reading, writing=writing)
+
+    def _counted(self, state: Any, key: SemaphoreKey) -> tuple[Term, Term] | None:
+        flight: Flight = state.machine
+        if any(k.buffer is key.buffer and any(type(i) is not int for i in k.index) for k in flight.counts):
+            return None
+        count = flight.counts.get(key, Count())
+        most = terms.sub(count.signalled, count.waited)
+        least = most
+        for amount in (a for c in flight.copies for k, a in counts_of(c.draft) if k == key):
+            least = terms.sub(least, amount)
+        return (least if least == most else terms.maximum(0, least)), most
 
     def signal(self, state: Any, op: Any, site: Site) -> None:
         """A signal by the core on its own device."""
