@@ -190,7 +190,12 @@ class Recorder:
         if self.events_left < 0:
             from asyncops.checker.skeleton import OutOfBudget
 
-            raise OutOfBudget("too many events")
+            moment = entry.site.moment
+            reached = f", at {moment}" if moment else ""
+            raise OutOfBudget(
+                f"the run of one core has too many events to be judged (given up after {len(trace.entries) - 1:,}"
+                f"{reached}): try fewer steps"
+            )
 
     def _compare(self, state: Any, entry: Entry, position: int) -> None:
         """Cores whose program does not tell them apart write the same values, which does no harm."""

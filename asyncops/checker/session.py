@@ -240,10 +240,13 @@ class _Session:
         if len(threads) > MOST_THREADS:
             self.unknowns[f"{len(threads)} cores that speak to each other are too many to be followed"] = None
             return
-        runs = [self._paths(device, core)[0] for device, core in threads]
-        if all(runs):
-            for combination in self._combinations(runs):
-                self._analyse(combination)
+        runs: list[list[Run]] = []
+        for device, core in threads:
+            runs.append(self._paths(device, core)[0])
+            if not runs[-1]:
+                return  # nothing to combine the others' with
+        for combination in self._combinations(runs):
+            self._analyse(combination)
 
     def _look_around(self) -> None:
         """What becomes of the copies that kernels leave in flight."""
