@@ -84,6 +84,7 @@ def test_commands_print_what_is_shown(folder: Path, command: str, output: str) -
     assert as_pattern(output).fullmatch(done.stdout.rstrip("\n")), done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_other_programs_do_what_is_said(folder: Path) -> None:
     assert run("python service.py", folder).stdout == "True\n"
     done = run("asyncops run --format concise train.py", folder)

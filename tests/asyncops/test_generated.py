@@ -152,6 +152,7 @@ def try_one_order_only(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plant", "laws"),
     [
@@ -178,6 +179,7 @@ def forget_earlier_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clocks.Drain, "need", lambda drain, turn: drain.amounts[turn])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", [skip_the_fixpoint, forget_earlier_waits])
 def test_a_planted_blindness_is_found(plant: Plant, monkeypatch, unharmed):
     """It breaks no law, for a race that is not excluded is looked for; it shows in what is not claimed."""

@@ -48,6 +48,7 @@ def judgements(kernel: Kernel) -> Counter[str]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=settings().max_examples * EXAMPLES_PER_DEFAULT)
 @given(kernels())
 def test_the_checker_agrees_with_exploration(kernel: Kernel) -> None:

@@ -139,6 +139,7 @@ def names(fn):
     return fn.__name__
 
 
+@pytest.mark.slow
 def test_values_and_derivatives_are_unchanged():
     def derivatives(fn, x):
         def loss(x):

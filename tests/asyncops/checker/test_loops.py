@@ -219,6 +219,7 @@ def test_a_slot_toggled_by_the_carry(n: int, wrong: bool) -> None:
     assert not report.unknowns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", COUNTS)
 def test_three_slots_are_one_too_few_for_three_steps_ahead(n: int) -> None:
     def kernel(x_hbm, o_ref, buf, sems):

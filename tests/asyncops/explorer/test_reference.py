@@ -265,6 +265,7 @@ def explored() -> list[tuple[Program, Reference, Exploration]]:
     return [(program, reference, explore(program)) for program, reference in references()]
 
 
+@pytest.mark.slow
 def test_findings_are_those_of_the_literal_machine(explored):
     for program, reference, exploration in explored:
         found = (

@@ -104,6 +104,7 @@ def test_statistics(run: Run, race: Path) -> None:
     assert "    1  AO201  read-before-arrival" in run("lint", race, "--statistics").stdout
 
 
+@pytest.mark.slow
 def test_jobs_do_not_change_the_order(race: Path, targets: Write, run: Run) -> None:
     """The stand-in checker is not there in other processes, so that the targets fail there, in the same order."""
     targets("other.py", CLEAN)

@@ -56,6 +56,7 @@ class Editor:
         await self.client.stop()
 
 
+@pytest.mark.slow
 def test_findings_appear_on_opening_and_go_when_the_file_is_mended(write: Write, tmp_path: Path) -> None:
     file = write("kernels.py", PLAYED + PRELUDE + RACE)
 
