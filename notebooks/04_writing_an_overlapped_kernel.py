@@ -301,6 +301,9 @@ for count in range(BLOCKS + 1):
     assert report.verdict == "clean"
     assert not report.assumptions
 
+# Or about every count at once, as above.
+assert asyncops.check(first_blocks(library_loop), COUNT, X).verdict == "clean"
+
 # %% [markdown]
 # And the TPU compiler takes all of them:
 
