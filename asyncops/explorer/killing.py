@@ -139,7 +139,7 @@ def _variants(args: Sequence[Any], values: bool) -> Iterator[Sequence[Any]]:
     if values:
         return
     changes = (lambda a, c=c: np.full(a.shape, c, a.dtype) for c in (0, 1, 2, 3))
-    shifts = (lambda a, d=d: _numbers(a) + np.asarray(d, a.dtype) for d in (1, -1))
+    shifts = (lambda a, d=d: _numbers(a) + np.asarray(d).astype(a.dtype) for d in (1, -1))
     for change in itertools.islice(itertools.chain(changes, shifts), _MOST_VARIANTS):
         yield [change(a) if _is_integer_type(a) else a for a in args]
 

@@ -13,7 +13,7 @@ from asyncops.bench.cases import Draft, all_pairs, find_pair
 from asyncops.checker import rules
 from asyncops.explorer.arithmetic import Unknown
 from asyncops.explorer.judging import judge
-from asyncops.explorer.killing import FATES, OPEN, REPORTED, SURVIVED, Tally, try_mutants
+from asyncops.explorer.killing import FATES, OPEN, REPORTED, SURVIVED, Tally, _variants, try_mutants
 from asyncops.explorer.mutation import OPERATORS, mutants
 from asyncops.explorer.unrolling import unroll
 
@@ -106,3 +106,11 @@ def test_the_mutants_of_the_benchmark_are_killed() -> None:
     assert result.rate() >= 0.95, result.table()
     assert all(result.rate(operator) >= 0.85 for operator in result.counts), result.table()
     assert not [v for v in result.take_shown() if v.fate in (SURVIVED, REPORTED)]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32"])
+def test_integer_arguments_of_every_type_are_varied(dtype: str) -> None:
+    shape = jax.ShapeDtypeStruct((2,), dtype)
+    varied = list(_variants([shape], False))
+    assert len(varied) > 2
+    assert {str(x.dtype) for (x,) in varied} == {dtype}
