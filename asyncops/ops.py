@@ -23,7 +23,7 @@ from asyncops.origins import NOWHERE, Origin
 from asyncops.transfers import Copy, Transfer
 from stateful._jax import ops as _jax
 from stateful._jax.inflight import InFlight
-from stateful.errors import InFlightMovedError
+from stateful.errors import InFlightMovedError, UnmodelledError
 
 SEMAPHORES = 2  # one counts what has been sent, one what has arrived
 
@@ -248,7 +248,7 @@ def _done_batch(
 
 def _within_device(transfer: Transfer, name: Any) -> Copy:
     if transfer.axes != (name,):
-        raise NotImplementedError(
+        raise UnmodelledError(
             f"axis_name={transfer.axes!r}: an operation over a vmap's axis ({name!r}) together with others; "
             "use lax's collective there"
         )
@@ -365,9 +365,7 @@ def _peek_jvp(primals: Any, tangents: Any, *, batch: int) -> Any:
     if type(moving) is ad.Zero:
         return [result], [ad.Zero(jax.typeof(result).to_tangent_aval())]
     if moving.dtype.element != source.dtype.element:
-        raise NotImplementedError(
-            "the tangent of a gathered array, read from its future; read the array itself"
-        )
+        raise UnmodelledError("the tangent of a gathered array, read from its future; read the array itself")
     return [result], [peek(moving, batch)]
 
 

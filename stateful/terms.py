@@ -106,6 +106,7 @@ class Comparison:
     """A predicate over a linear term: ``relation`` is "<=" , "==" or "!=", against zero."""
 
     __slots__ = ("_hash", "relation", "term")
+    comparisons = 1
 
     def __init__(self, relation: str, term: Linear):
         self.relation, self.term = relation, term
@@ -140,7 +141,7 @@ class Junction:
         self.is_all, self.parts = is_all, parts
         self._hash = hash((is_all, parts))
         self._atoms: frozenset[Atom] | None = None
-        self.comparisons = sum(getattr(p, "comparisons", 1) for p in parts)
+        self.comparisons: int = sum(p.comparisons for p in parts)
         """How many comparisons it is made of."""
 
     @property

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from asyncops.lint.environment import prepare_environment
@@ -17,3 +19,9 @@ settings.register_profile(
     "nightly", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests that need the TPU compiler are skipped where it is not installed; the extra ``test`` installs it."""
+    if item.get_closest_marker("tpu_compile") and importlib.util.find_spec("libtpu") is None:
+        pytest.skip("the TPU compiler (libtpu, extra tpu) is not installed")

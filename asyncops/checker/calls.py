@@ -384,7 +384,7 @@ class KernelInterpreter(Interpreter):
         if flow is not None and role == "window":
             flow.touched(state, view, write, masked, site)
         elif flow is not None and role == "scalar" and write:
-            flow.changed_scalars.append(site)
+            flow.changed_scalar = site
 
     def index_map(
         self, window: Any, step: Sequence[Any], arguments: list[Any], call: KernelCall, state: State

@@ -604,7 +604,11 @@ def _either(a: Conditions, b: Conditions) -> Conditions:
     shared = set(result.facts())
     left = [f for f in a.facts() if f not in shared]
     right = [f for f in b.facts() if f not in shared]
-    if left and right and sum(getattr(f, "comparisons", 1) for f in (*left, *right)) <= MOST_ALTERNATIVES:
+    if (
+        left
+        and right
+        and sum(f.comparisons for f in (*left, *right) if not isinstance(f, bool)) <= MOST_ALTERNATIVES
+    ):
         both = terms.logical_or(terms.logical_and(*left), terms.logical_and(*right))
         return result.assume(both) or result
     return result

@@ -27,7 +27,7 @@ class Patience:
     """
 
     def __init__(self, work: int, until: float | None = None):
-        self.left = work
+        self.granted = self.left = work
         self.until = time.process_time() + MOST_SECONDS if until is None else until
         self._seen = terms.effort()
 
@@ -36,12 +36,12 @@ class Patience:
         self.left -= equations
 
     def share(self, parts: int) -> Patience:
-        """One of so many equal parts of what is left; what becomes of it is reported to :meth:`take_back`."""
+        """One of so many equal parts of what is left, to be given back to :meth:`take_back`."""
         return Patience(max(self.left, 0) // parts, self.until)
 
-    def take_back(self, given: Patience, was: int) -> None:
-        """A part that was given out with ``was`` left comes back: what it spent is spent."""
-        self.left, self._seen = self.left - (was - given.left), terms.effort()
+    def take_back(self, part: Patience) -> None:
+        """A part comes back: what it spent is spent."""
+        self.left, self._seen = self.left - (part.granted - part.left), terms.effort()
 
     def spend(self) -> None:
         """Raises :class:`OutOfBudget` when the work is done."""

@@ -113,7 +113,7 @@ class Flow:
         self.by_buffer = {b: w for w in call.windows for b in w.slots if w.pipelined}
         self.reported: set[Any] = set()
         self.block_visits: dict[Window, list[tuple[Any, Any, Site]]] = {}
-        self.changed_scalars: list[Site] = []  # where bodies wrote what index maps may read
+        self.changed_scalar: Site | None = None  # where a body last wrote what index maps may read
 
     # -- one step --
 
@@ -140,11 +140,11 @@ class Flow:
 
     def _arrive(self, w: Window, state: Any, number: int, step: Sequence[Any], following: Any) -> None:
         at = state.windows[w.number]
-        if at.following is not None and self.changed_scalars:
+        if at.following is not None and self.changed_scalar is not None and block_axes(w.spec) is None:
             if self.is_symbolic:
-                self.run.machine.needs_steps |= block_axes(w.spec) is None
+                self.run.machine.needs_steps = True
             else:
-                self._check_index(w, state, at.following, step)
+                self._check_index(w, state, at.following, step, self.changed_scalar)
         index = at.following if at.following is not None else self._index(w, state, step)
         later = self._index(w, state, following) if following is not None else None
         changed = index != at.index
@@ -268,13 +268,14 @@ class Flow:
                 if out.region(visit.index).overlaps(region):
                     self._report_stale(w, out, visit, state, site)
 
-    def _check_index(self, w: Window, state: Any, foreseen: tuple[Any, ...], step: Sequence[Any]) -> None:
+    def _check_index(
+        self, w: Window, state: Any, foreseen: tuple[Any, ...], step: Sequence[Any], stored: Site
+    ) -> None:
         """The block of this step was chosen before the last body ran; is it still the one?"""
         now = self._index(w, state, step)
         differs = terms.logical_or(*(terms.ne(a, b) for a, b in zip(foreseen, now)))
         if differs is False or now != self._index(w, state, step):
             return  # an index that is a new unknown each time says nothing
-        stored = self.changed_scalars[-1]
         what = "fetched" if w.is_input else "chosen"
         message = (
             f"the block of {w.slots[0]} for {state.moment} was {what} before the body of the step before wrote a "

@@ -415,7 +415,6 @@ class _Session:
     ) -> tuple[list[Run], bool]:
         """The runs of a core of a device, and whether they are all there are."""
         patience = self.patience.share(self.devices - device)
-        given = patience.left
         try:
             run = lambda policy: self._one(device, slot, policy, None, most_events)  # noqa: E731
             runs, complete = paths.explore_paths(run, most, limit, patience)
@@ -423,7 +422,7 @@ class _Session:
             self.unknowns[str(e) or "a scalar expression grew too large to be followed"] = None
             return [], False
         finally:
-            self.patience.take_back(patience, given)
+            self.patience.take_back(patience)
         if not complete:
             self.unknowns["not every path through conditions on unknown values was followed step by step"] = (
                 None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 import time
 from pathlib import Path
 
 from asyncops.lint.codec import from_plain, to_plain
 from asyncops.lint.results import Outcome
+from asyncops.writing import write_whole
 
 _UNUSED_AFTER = 30 * 24 * 3600.0
 
@@ -36,9 +36,7 @@ class Cache:
         with contextlib.suppress(OSError):
             self._prepare()
             # Another process may be reading or writing the same entry: files appear whole.
-            with tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".new", delete=False) as stream:
-                json.dump(to_plain(outcome), stream)
-            os.replace(stream.name, self._file(key))
+            write_whole(self._file(key), json.dumps(to_plain(outcome)))
 
     def _file(self, key: str) -> Path:
         return self.folder / f"{key}.json"

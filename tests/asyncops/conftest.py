@@ -46,7 +46,6 @@ def scheduled() -> Callable[..., Program]:
 
     More arguments: ``shape=(1024, 1024)`` of the shard, ``topology="v5e:2x2"``. Each program is compiled once.
     """
-    pytest.importorskip("libtpu", reason="the TPU compiler (libtpu, extra tpu) is not installed")
 
     def compiled(fn, shape=(1024, 1024), topology="v5e:2x2", ordered=True, check_vma=False):
         return _scheduled(fn, shape, topology, ordered, check_vma)

@@ -6,14 +6,13 @@ import ast
 import difflib
 import io
 import os
-import shutil
-import tempfile
 import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
+from asyncops.writing import write_whole
 from stateful.errors import LintUsageError
 
 
@@ -80,10 +79,7 @@ class SourceFile:
         """
         if self.path.read_bytes() != self.original:
             raise LintUsageError(f"{self.path}: was changed while it was being fixed; nothing is written")
-        with tempfile.NamedTemporaryFile(dir=self.path.parent, suffix=".new", delete=False) as stream:
-            stream.write(self.text.encode(self.encoding))
-        shutil.copymode(self.path, stream.name)
-        os.replace(stream.name, self.path)
+        write_whole(self.path, self.text, self.encoding)
 
 
 class Tree:

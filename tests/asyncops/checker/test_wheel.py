@@ -1,13 +1,12 @@
 """The kernels of ``jax.experimental.pallas.ops.tpu``, with values that keep their contracts.
 
-They ask which chip they run on, and JAX knows none here: each module that asks is told.
+They ask which chip they run on, and JAX knows none here.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,35 +17,16 @@ import pytest
 from jax.experimental.pallas import tpu as pltpu
 
 from asyncops.checker.session import check
+from stateful._jax import chips
 
 OPS = "jax.experimental.pallas.ops.tpu."
-CHIP = "TPU v6 lite"
-INFORMANTS = "jax._src.tpu_info", "jax._src.pallas.mosaic.tpu_info"
 Program = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _chip() -> Iterator[None]:
-    """JAX answers as on a chip; what it has cached is forgotten before and after."""
-    modules = [importlib.import_module(name) for name in INFORMANTS if importlib.util.find_spec(name)]
-    with pytest.MonkeyPatch.context() as patch:
-        for asked in modules:
-            for name, answer in (
-                ("get_device_kind", CHIP),
-                ("get_num_device_cores", 1),
-                ("is_tpu_device", True),
-            ):
-                if hasattr(asked, name):
-                    patch.setattr(asked, name, lambda answer=answer: answer)
-        _forget(modules)
+    with chips.pretend("v6e"):
         yield
-    _forget(modules)
-
-
-def _forget(modules: list[Any]) -> None:
-    for asked in modules:
-        getattr(getattr(asked, "get_tpu_info", None), "cache_clear", lambda: None)()
-    jax.clear_caches()
 
 
 def module(name: str) -> Any:

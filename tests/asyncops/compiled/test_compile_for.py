@@ -18,8 +18,6 @@ import asyncops
 from asyncops.compiled import compiling, topology
 from stateful.errors import CompilerError, InvalidArgumentError
 
-pytest.importorskip("libtpu", reason="the TPU compiler is not installed")
-
 pytestmark = pytest.mark.tpu_compile
 
 X = jax.ShapeDtypeStruct((64, 128), jnp.float32)

@@ -43,13 +43,13 @@ def bodies(dump):
 
 
 def compiled_kernel(kernel, **params):
-    pytest.importorskip("libtpu", reason="the TPU compiler is not installed")
     call = pl.pallas_call(kernel, name="probe", **params)
     program = asyncops.compile_for("v5e:2x2", lambda x: jax.tree.leaves(call(x))[0], ARRAY)
     (probe,) = kernels(program.as_text()).values()
     return kernel_of(probe)
 
 
+@pytest.mark.tpu_compile
 def test_start_and_done(compiled):
     found = kernels(compiled("staggered_loop").as_text())
     start, done = kernel_of(found["ring_start"]), kernel_of(found["ring_done"])
@@ -61,6 +61,7 @@ def test_start_and_done(compiled):
     assert not done.reads | done.writes
 
 
+@pytest.mark.tpu_compile
 def test_a_copy_within_a_kernel_is_an_access():
     def kernel(x_ref, o_ref, sem):
         copy = pltpu.make_async_copy(x_ref, o_ref, sem)
@@ -74,6 +75,7 @@ def test_a_copy_within_a_kernel_is_an_access():
     assert found.writes == {Slot("result", 0)}
 
 
+@pytest.mark.tpu_compile
 def test_blocks_in_a_grid_are_accesses():
     def kernel(x_ref, o_ref):
         o_ref[...] = x_ref[...] * 2
@@ -84,6 +86,7 @@ def test_blocks_in_a_grid_are_accesses():
     assert found.writes == {Slot("result", 0)}
 
 
+@pytest.mark.tpu_compile
 def test_views_loops_and_branches_are_looked_through():
     def kernel(x_ref, o_ref, sem):
         def step(i, _):
@@ -115,6 +118,7 @@ def test_a_damaged_body_is_told(bodies):
                 continue
 
 
+@pytest.mark.tpu_compile
 def test_a_kernel_without_a_body_is_inferred_and_said_so(compiled):
     text = compiled("staggered_loop").as_text()
     start = dataclasses.replace(
@@ -127,6 +131,7 @@ def test_a_kernel_without_a_body_is_inferred_and_said_so(compiled):
     )
 
 
+@pytest.mark.tpu_compile
 def test_guessed_kernels_are_an_assumption_and_findings_unconfirmed(compiled):
     import re
 

@@ -11,7 +11,6 @@ from jax.sharding import PartitionSpec as P
 
 import asyncops
 
-pytest.importorskip("libtpu", reason="the TPU compiler is not installed")
 pytestmark = pytest.mark.tpu_compile
 
 DEVICES = 4

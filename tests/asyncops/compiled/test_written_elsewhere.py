@@ -17,7 +17,6 @@ import asyncops
 from asyncops.compiled.checking import CompiledReport
 from tests.asyncops import note_programs as note
 
-pytest.importorskip("libtpu", reason="the TPU compiler is not installed")
 pytestmark = pytest.mark.tpu_compile
 
 MESH = AbstractMesh((4,), ("x",), axis_types=(AxisType.Auto,))

@@ -87,7 +87,6 @@ def test_each_topology_has_its_own_entry_in_the_cache(
 
 @pytest.mark.tpu_compile
 def test_with_the_compiler_itself(write: Write, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("libtpu", reason="the TPU compiler (libtpu, extra tpu) is not installed")
     monkeypatch.setattr(asyncops, "check", session.check)
     write("kernels.py", KERNELS)
     document = json.loads(run("lint", "kernels.py:kernel", "--compile", "v5e:2x2", "--format", "json").stdout)
@@ -113,7 +112,6 @@ asyncops.lint_target(jax.ShapeDtypeStruct((4096, 1024), jnp.float32), name="ring
 
 @pytest.mark.tpu_compile
 def test_the_report_shows_the_schedule(write: Write, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("libtpu", reason="the TPU compiler (libtpu, extra tpu) is not installed")
     monkeypatch.setattr(asyncops, "check", session.check)
     write("kernels.py", OVERLAPPED)
     page = run("lint", "kernels.py", "--compile", "v5e:2x2", "--format", "html").stdout
@@ -125,7 +123,6 @@ def test_the_report_shows_the_schedule(write: Write, run: Run, monkeypatch: pyte
 def test_a_topology_that_does_not_exist_is_named(
     write: Write, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("libtpu", reason="the TPU compiler (libtpu, extra tpu) is not installed")
     monkeypatch.setattr(asyncops, "check", session.check)
     write("kernels.py", KERNELS)
     result = run("lint", "kernels.py:kernel", "--compile", "v99:1x1")
