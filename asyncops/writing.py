@@ -13,12 +13,12 @@ def write_whole(file: Path, text: str, encoding: str = "utf-8") -> None:
     What is no regular file (``/dev/stdout``, a pipe) is written to as it stands; a link stays a link.
     """
     if file.exists() and not file.is_file():
-        file.write_text(text, encoding, newline="")
+        file.write_text(text, encoding=encoding, newline="")
         return
     target = Path(os.path.realpath(file))
     draft = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
-        draft.write_text(text, encoding, newline="")
+        draft.write_text(text, encoding=encoding, newline="")
         if target.exists():
             shutil.copymode(target, draft)
         os.replace(draft, target)
